@@ -1,0 +1,16 @@
+"""The one exception a user is meant to see: a single line that says what is wrong and what to do next."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """Bad input. The command line prints it as one line and exits with 2; from Python it is an ordinary exception."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UserError:
+    """An error that names the nearest known names, or all of them where nothing is near."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    told = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}."
+    return UserError(f"unknown {kind} '{name}': {told}{' ' + hint if hint else ''}")

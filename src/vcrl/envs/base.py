@@ -1,0 +1,40 @@
+"""The two methods an environment adapter must have, and the two that let it resume exactly."""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from vcrl.core.spec import EnvSpec
+
+Arrays = dict[str, np.ndarray]
+
+
+class Step(NamedTuple):
+    """What came back from one step of every lane. Rows of lanes that were not active mean nothing."""
+
+    frame: np.ndarray  # uint8 L H W C, the newest frame only
+    reward: np.ndarray  # float32 L, raw; clipping belongs to the learner
+    terminal: np.ndarray  # bool L, nothing follows: do not bootstrap (a lost life too, if the protocol says so)
+    last: np.ndarray  # bool L, the episode the learner sees ends here
+    over: np.ndarray  # bool L, the game itself ended: the score counts
+
+
+class VecEnv(Protocol):
+    """All lanes at once, on the host. No auto-reset, no stacking, no statistics: `lanes.py` does those for everyone."""
+
+    spec: EnvSpec
+    lanes: int
+
+    def reset(self, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        """Start a new game, decided by its uint64 seed alone, in the lanes where `which`; their first frames."""
+        ...
+
+    def step(self, actions: np.ndarray, active: np.ndarray) -> Step:
+        """Act in the lanes where `active`; the others stay as they are."""
+        ...
+
+    def save(self) -> Arrays | None:
+        """The simulator's exact state, or None if open episodes have to be played again from their actions."""
+        ...
+
+    def load(self, arrays: Arrays) -> None: ...
