@@ -38,7 +38,7 @@ class Segment(NamedTuple):
     action: Array  # K+1 B ..., taken on each of them
     reward: Float[Array, "K+1 B"]
     terminal: Bool[Array, "K+1 B"]
-    alive: Float[Array, "K+1 B"]  # 1 while the state t+k belongs to the episode of t
+    alive: Float[Array, "K+1 B"]  # 1 while t+k is in the episode of t and an action was taken there
     returns: Float[Array, "K' B"]  # n-step return from t+k, cut at the end of the episode
     discount: Float[Array, "K' B"]  # gamma^m of the bootstrap, 0 if the episode terminated on the way
     boot_obs: UInt8[Array, "K' B H W C"]  # the stack m steps after t+k

@@ -1,0 +1,70 @@
+"""What an agent is, what a term may see, and how slow copies follow."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from vcrl.agents.values import Values
+from vcrl.core.types import Clock, Metrics
+from vcrl.methods.configs import Slow
+from vcrl.nets.heads import QHead
+from vcrl.replay import Sample
+
+T = TypeVar("T")
+
+
+class Update(NamedTuple):
+    priority: Float[Array, " B"]  # what the replay should remember of each sample
+    metrics: Metrics
+
+
+class Agent(NamedTuple):
+    """An agent of one seed: three pure functions that make it, two read-only ones to look inside, and its appetite.
+
+    Randomness is never passed in as a stored key: each function computes its own from the seed and a counter.
+    """
+
+    init: Callable[[Array], Any]  # seed -> state
+    act: Callable[[Any, Array, Clock, Array, Array, bool], Array]  # state, obs B, clock, seed, draw B 2, explore
+    update: Callable[[Any, Any, Clock, Array], tuple[Any, Update]]  # state, segment, clock, seed
+    gradient_norms: Callable[[Any, Any, Clock, Array], Metrics]  # of every named loss, on one segment
+    values_along: Callable[[Any, Array, Array, bool], Array]  # state, obs P, actions K+1 P, batch norm -> Q K+1 P
+    sample: Sample
+    learn_start: int
+    updates_per_step: int
+
+
+class View(NamedTuple):
+    """All that a term may read, built once an update by the base. Index k of `imagined` is z^_{t+k}."""
+
+    online: Any  # nets, differentiable
+    target: Any  # nets, no gradient
+    q: QHead  # the online head with this update's noise
+    q_target: QHead  # the target head with its own noise
+    project: Callable[[Any, Array], Array]  # nets, state -> the vector SPR compares
+    imagined: Float[Array, "K+1 B H W C"]
+    real: Float[Array, "K B H W C"]  # states t+1..t+K, no gradient
+    action: Array  # K+1 B, taken at t+k
+    terminal: Bool[Array, "K+1 B"]  # of the transition taken at t+k
+    alive: Float[Array, "K+1 B"]  # 1 while t+k is in the episode of t
+    td_target: Float[Array, "K' B E"]  # Bellman target of the taken action; K' is 1 unless a term asks for more
+    values: Values
+    clock: Clock
+
+
+def follow(online: T, copy: T | None, slow: Slow, clock: Clock) -> T | None:
+    """One step of a slow copy after an update; `clock` already counts it.
+
+    A copy at rate 1 after every update is the online weights at the start of the next: it is not kept at all.
+    """
+    if copy is None:
+        return None
+    rate = jnp.where(clock.updates % slow.every == 0, slow.rate, 0.0)
+    return jax.tree.map(lambda new, old: old + rate * (new - old), online, copy)
+
+
+def needs_copy(slow: Slow) -> bool:
+    return not (slow.rate == 1.0 and slow.every == 1)

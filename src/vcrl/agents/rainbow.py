@@ -1,0 +1,260 @@
+"""The discrete base: Rainbow with a latent transition model, on which SPR and VCR are terms."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, UInt8
+
+from vcrl.agents.base import Agent, Update, View, follow, needs_copy
+from vcrl.agents.terms import TERMS, present, wants_targets, weight_at
+from vcrl.agents.values import DiscreteValues, make_values
+from vcrl.core.keys import Stream, key
+from vcrl.core.protocol import Protocol
+from vcrl.core.spec import Discrete, EnvSpec
+from vcrl.core.types import Clock, Metrics, Segment
+from vcrl.methods.configs import RainbowConfig
+from vcrl.nets.augment import augment, to_float
+from vcrl.nets.encoders import LAYERS, Encoder, state_shape
+from vcrl.nets.heads import QHead, prediction_head
+from vcrl.nets.layers import Linear, Stats
+from vcrl.nets.transition import Transition, imagine
+from vcrl.objectives import double_q
+from vcrl.replay import Sample
+
+still = jax.lax.stop_gradient
+
+
+class RainbowNets(eqx.Module):
+    """A part a method does not use is None: no parameters, no optimiser state, no branch."""
+
+    encoder: Encoder
+    q_head: QHead
+    transition: Transition | None
+    prediction: Linear | None
+
+
+class RainbowState(NamedTuple):
+    online: RainbowNets
+    target: RainbowNets | None  # None: the online weights at the start of each update
+    stats: Stats | None  # of the transition model's batch norm
+    opt: optax.OptState
+
+
+class Setup(NamedTuple):
+    """What is fixed for a whole training."""
+
+    config: RainbowConfig
+    spec: EnvSpec
+    protocol: Protocol
+    actions: int
+    terms: dict[str, Any]
+    values: DiscreteValues
+    steps: int  # K, the most any term imagines
+    optimiser: optax.GradientTransformation
+
+
+def make_rainbow(config: RainbowConfig, spec: EnvSpec, protocol: Protocol) -> Agent:
+    assert isinstance(spec.actions, Discrete), "rainbow needs discrete actions"
+    terms = present(config.terms)
+    steps = max((term.steps for term in terms.values()), default=0)
+    setup = Setup(
+        config, spec, protocol, spec.actions.n, terms, make_values(config.value), steps,
+        optax.adam(config.adam.rate, eps=config.adam.epsilon),
+    )  # fmt: skip
+    priority = config.replay.priority
+    sample = Sample(
+        batch=config.batch,
+        steps=steps,
+        targets=steps + 1 if any(wants_targets(term) for term in terms.values()) else 1,
+        n=config.n_step,
+        gamma=config.gamma,
+        stack=config.observation.stack,
+        prioritised=priority is not None,
+        correction=priority.correction if priority else (1.0, 1.0),
+        span=(config.learn_start, protocol.budget),
+    )
+    functions = (partial(f, setup) for f in (init, act, update, gradient_norms, values_along))
+    return Agent(*functions, sample, config.learn_start, config.updates_per_step)
+
+
+def init(setup: Setup, seed: Int[Array, ""]) -> RainbowState:
+    config, (_, _, channels) = setup.config, setup.spec.frame
+    shape = state_shape(setup.spec.frame, LAYERS[config.encoder])
+    assert shape is not None, "the frame is too small for the encoder"
+    k = jax.random.split(key(seed, Stream.INIT, 0), 4)
+    width = shape[0] * shape[1] * shape[2]
+    online = RainbowNets(
+        Encoder.make(k[0], channels * config.observation.stack, LAYERS[config.encoder]),
+        QHead.make(k[1], width, config.hidden, setup.actions, setup.values.size, config.noise),
+        Transition.make(k[2], shape[2], setup.actions) if setup.steps else None,
+        prediction_head(k[3], config.hidden) if "spr" in setup.terms else None,
+    )
+    return RainbowState(
+        online,
+        online if needs_copy(config.target) else None,
+        online.transition.stats() if online.transition else None,
+        setup.optimiser.init(online),
+    )
+
+
+def act(
+    setup: Setup,
+    state: RainbowState,
+    obs: UInt8[Array, "B H W C"],
+    clock: Clock,
+    seed: Int[Array, ""],
+    draw: Int[Array, "B 2"],
+    explore: bool,
+) -> Int[Array, " B"]:
+    """Greedy, with the noise the last update left while exploring, and without any while not.
+
+    `draw` names each row's random choice by (episode, tick), so that it depends on no other row.
+    """
+    nets, values, config = state.online, setup.values, setup.config
+    if explore:
+        head, stream = nets.q_head.draw(key(seed, Stream.NOISE, clock.updates)), key(seed, Stream.ACT, 0)
+        epsilon = jnp.where(clock.agent_steps <= config.learn_start, 1.0, config.epsilon)
+    else:
+        head, stream = nets.q_head.mean(), key(seed, Stream.EVAL, 0)
+        epsilon = setup.protocol.eval_epsilon
+    greedy = jnp.argmax(values.scalar(values.read(head, nets.encoder(to_float(obs)))), axis=-1)
+    keys = jax.vmap(lambda d: jax.random.fold_in(jax.random.fold_in(stream, d[0]), d[1]))(draw)
+    chance = jax.vmap(lambda k: jax.random.uniform(k, (2,)))(keys)
+    random = jnp.floor(chance[:, 1] * setup.actions).astype(greedy.dtype)
+    return jnp.where(chance[:, 0] < epsilon, random, greedy).astype(jnp.int32)
+
+
+def update(
+    setup: Setup, state: RainbowState, segment: Segment, clock: Clock, seed: Int[Array, ""]
+) -> tuple[RainbowState, Update]:
+    config, weight = setup.config, weights(setup, clock)
+
+    def total(online: RainbowNets) -> tuple[Array, tuple[dict[str, Array], tuple[Stats | None, Array, Metrics]]]:
+        named, rest = losses(setup, online, state, segment, clock, seed)
+        assert named.keys() == weight.keys(), f"losses {list(named)} but weights {list(weight)}"
+        return sum((weight[name] * named[name] for name in named), jnp.zeros(())), (named, rest)
+
+    gradient, (named, (stats, surprise, metrics)) = jax.grad(total, has_aux=True)(state.online)
+    step, opt = setup.optimiser.update(clipped(gradient, config.adam.clip), state.opt)
+    online = optax.apply_updates(state.online, step)
+    target = follow(online, state.target, config.target, clock._replace(updates=clock.updates + 1))
+    metrics |= {f"loss/{name}": loss for name, loss in named.items()}
+    metrics |= {"grad_norm": optax.global_norm(gradient)}
+    exponent = config.replay.priority.exponent if config.replay.priority else 1.0
+    priority = jnp.clip(surprise, 1e-6, 1e6) ** exponent
+    return RainbowState(online, target, stats, opt), Update(priority, metrics)
+
+
+def losses(
+    setup: Setup,
+    online: RainbowNets,
+    state: RainbowState,
+    segment: Segment,
+    clock: Clock,
+    seed: Int[Array, ""],
+) -> tuple[dict[str, Array], tuple[Stats | None, Array, Metrics]]:
+    """Every named loss of one batch, unweighted; beside them new running statistics, surprise and metrics."""
+    values, stats = setup.values, state.stats
+    aug = jax.random.split(key(seed, Stream.AUGMENT, clock.updates), 4)
+    target = still(state.online if state.target is None else state.target)
+    q = online.q_head.draw(key(seed, Stream.NOISE, clock.updates + 1))
+    # The target head has the noise of the update before: in the reference it was copied with the weights.
+    q_target = target.q_head.draw(key(seed, Stream.NOISE, clock.updates))
+
+    encode = partial(_encode, setup)
+    td_target = _bellman(setup, state.online, still(q), target, q_target, segment, aug)
+    real = encode(target.encoder, aug[2], segment.obs[1:])
+    imagined = encode(online.encoder, aug[3], segment.obs[:1])
+    if online.transition is not None and stats is not None:
+        imagined, stats = imagine(online.transition, imagined[0], segment.action[:-1], stats, learning=True)
+
+    taken = values.taken(q, imagined[0], segment.action[0])
+    named: dict[str, Array] = {"rl": values.loss(taken, td_target[0])}
+    extra: Metrics = {"q": values.scalar(taken)}
+    view = View(
+        online, target, q, q_target, _project, imagined, real, segment.action, segment.terminal, segment.alive,
+        td_target, values, clock,
+    )  # fmt: skip
+    for i, (name, term) in enumerate(setup.terms.items()):
+        stream = jax.random.fold_in(key(seed, Stream.TERM, clock.updates), i)
+        named[name], more = TERMS[type(term)](term, view, stream)
+        extra |= more
+    means = {name: jnp.mean(segment.weight * loss) for name, loss in named.items()}
+    return means, (stats, values.surprise(taken, td_target[0]), {name: jnp.mean(x) for name, x in extra.items()})
+
+
+def _bellman(
+    setup: Setup, online: RainbowNets, q: QHead, target: RainbowNets, q_target: QHead, segment: Segment, aug: Array
+) -> Float[Array, "K' B E"]:
+    """Targets of the taken actions at t..t+K'-1, each from its own n-step return and its own bootstrap state."""
+    values = setup.values
+    worth = values.read(q_target, _encode(setup, target.encoder, aug[1], segment.boot_obs))
+    # Double-Q: the online head chooses the action, with its current noise and an augmentation of its own.
+    chooser = (
+        values.read(q, _encode(setup, online.encoder, aug[0], segment.boot_obs)) if setup.config.double else worth
+    )
+    return still(values.bellman(double_q(values.scalar(chooser), worth), segment.returns, segment.discount))
+
+
+def _encode(
+    setup: Setup, encoder: Encoder, k: Array, obs: UInt8[Array, "T B H W C"]
+) -> Float[Array, "T B h w c"]:
+    """States of augmented stacks; every stack gets an augmentation of its own."""
+    images = augment(k, obs, shift=setup.config.augment.shift, intensity=setup.config.augment.intensity)
+    states = encoder(images.reshape(-1, *images.shape[2:]))
+    return states.reshape(*obs.shape[:2], *states.shape[1:])
+
+
+def _project(nets: RainbowNets, state: Float[Array, "*n H W C"]) -> Float[Array, "*n D"]:
+    return nets.q_head.mean().project(state)
+
+
+def weights(setup: Setup, clock: Clock) -> dict[str, Array]:
+    """The weight of every named loss at this moment."""
+    return {"rl": jnp.ones(()), **{name: weight_at(term, clock) for name, term in setup.terms.items()}}
+
+
+def clipped(gradient: RainbowNets, limit: float) -> RainbowNets:
+    """Encoder and head together to `limit`, the transition model on its own, the prediction head not at all."""
+
+    def scaled(part: Any, norm: Array) -> Any:
+        return jax.tree.map(lambda g: g * jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-9)), part)
+
+    joint = optax.global_norm((gradient.encoder, gradient.q_head))
+    return RainbowNets(
+        scaled(gradient.encoder, joint),
+        scaled(gradient.q_head, joint),
+        scaled(gradient.transition, optax.global_norm(gradient.transition)),
+        gradient.prediction,
+    )
+
+
+def gradient_norms(
+    setup: Setup, state: RainbowState, segment: Segment, clock: Clock, seed: Int[Array, ""]
+) -> Metrics:
+    """How hard each weighted loss pulls on the weights, on one batch."""
+
+    def norm(name: str) -> Array:
+        gradient = jax.grad(lambda online: losses(setup, online, state, segment, clock, seed)[0][name])
+        return optax.global_norm(gradient(state.online))
+
+    return {f"grad_norm/{name}": weight * norm(name) for name, weight in weights(setup, clock).items()}
+
+
+def values_along(
+    setup: Setup,
+    state: RainbowState,
+    obs: UInt8[Array, "P H W C"],
+    action: Int[Array, "k P"],
+    batch_statistics: bool,
+) -> Float[Array, "j P"]:
+    """Q(z^_{t+k}, a_{t+k}) without noise or augmentation; only k = 0 where there is no transition model."""
+    nets = state.online
+    states = nets.encoder(to_float(obs))[None]
+    if nets.transition is not None and state.stats is not None:
+        states, _ = imagine(nets.transition, states[0], action[:-1], state.stats, learning=batch_statistics)
+    return setup.values.scalar(setup.values.taken(nets.q_head.mean(), states, action[: len(states)]))

@@ -1,0 +1,94 @@
+"""How action values are read off a state: the seam that lets one term serve every kind of value.
+
+E is what one value consists of: the atoms of C51 or the one number of DQN. The two differ here and nowhere else.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from vcrl.methods.configs import Categorical, Scalar
+from vcrl.nets.heads import QHead
+from vcrl.objectives import categorical_target, cross_entropy, huber, pick, squared_error
+from vcrl.objectives.distance import Distance
+
+
+class Values(Protocol):
+    """What a term may ask of a base. `distance` compares a reading with the `as_target` of another reading."""
+
+    @property
+    def distance(self) -> Distance: ...
+    def taken(self, head: QHead, state: Array, action: Array) -> Float[Array, "*n E"]: ...
+    def others(
+        self, head: QHead, state: Array, action: Array, key: Array
+    ) -> tuple[Float[Array, "*n M E"], Float[Array, "*n M"]]: ...
+    @property
+    def as_target(self) -> Callable[[Array], Array]: ...
+
+
+class DiscreteValues(NamedTuple):
+    """Values of finitely many actions, all read at once."""
+
+    size: int  # E
+    read: Callable[[QHead, Array], Array]  # head, state -> *n A E
+    scalar: Callable[[Array], Array]  # a reading *n E -> its expected return *n
+    as_target: Callable[[Array], Array]  # a reading as something to be compared with, without gradient
+    bellman: Callable[[Array, Array, Array], Array]  # reading, return, discount -> target *n E
+    loss: Callable[[Array, Array], Array]  # reading, target -> *n
+    surprise: Callable[[Array, Array], Array]  # reading, target -> replay priority before its exponent
+    distance: Distance
+
+    def taken(
+        self, head: QHead, state: Float[Array, "*n H W C"], action: Int[Array, "*n"]
+    ) -> Float[Array, "*n E"]:
+        return pick(self.read(head, state), action)
+
+    def others(
+        self, head: QHead, state: Float[Array, "*n H W C"], action: Int[Array, "*n"], key: Array
+    ) -> tuple[Float[Array, "*n A E"], Float[Array, "*n A"]]:
+        """All actions, and 0 at the one taken. The key is for bases that must draw the others."""
+        values = self.read(head, state)
+        return values, 1 - jax.nn.one_hot(action, values.shape[-2])
+
+
+def categorical(config: Categorical) -> DiscreteValues:
+    """C51: a reading is log-probabilities over the atoms, a target probabilities."""
+    support = jnp.linspace(config.low, config.high, config.atoms)
+
+    def kl(log_prob: Array, target: Array) -> Array:
+        entropy = cross_entropy(jnp.log(jnp.maximum(target, 1e-30)), target)
+        return cross_entropy(log_prob, target) - entropy
+
+    return DiscreteValues(
+        size=config.atoms,
+        read=lambda head, state: jax.nn.log_softmax(head(state)),
+        scalar=lambda log_prob: jnp.sum(jnp.exp(log_prob) * support, axis=-1),
+        as_target=lambda log_prob: jax.lax.stop_gradient(jnp.exp(log_prob)),
+        bellman=lambda log_prob, returns, discount: categorical_target(
+            jnp.exp(log_prob), returns, discount, support
+        ),
+        loss=cross_entropy,
+        surprise=kl,
+        distance=cross_entropy,
+    )
+
+
+def scalar(config: Scalar) -> DiscreteValues:
+    """DQN: a reading is one number."""
+    return DiscreteValues(
+        size=1,
+        read=lambda head, state: head(state),
+        scalar=lambda value: value[..., 0],
+        as_target=jax.lax.stop_gradient,
+        bellman=lambda value, returns, discount: returns[..., None] + discount[..., None] * value,
+        loss=lambda value, target: huber((value - target)[..., 0], config.huber),
+        surprise=lambda value, target: jnp.abs(value - target)[..., 0],
+        distance=squared_error,
+    )
+
+
+def make_values(config: Categorical | Scalar) -> DiscreteValues:
+    return categorical(config) if isinstance(config, Categorical) else scalar(config)

@@ -1,0 +1,205 @@
+"""One function per figure: plain data in, a matplotlib `Figure` out."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
+
+from vcrl.bench.looks import (
+    INK,
+    STYLE,
+    Look,
+    count_seeds,
+    fit_notes,
+    label_edges,
+    looks,
+    panels,
+    save,
+    steps_axis,
+)
+from vcrl.bench.stats import band, interval, iqm
+from vcrl.core.errors import UserError, unknown
+
+__all__ = ["Curve", "interval_bars", "learning_curves", "q_error_curves", "save"]
+
+NOTES = ["lines: IQM over seeds", "bands: 95% bootstrap interval"]
+DOT: dict[str, Any] = {"markersize": 2.6, "markeredgecolor": "white", "markeredgewidth": 0.3}
+KINDS: dict[str, Any] = {"imagined": "-", "real": (0, (4, 1.6))}
+
+
+class Curve(NamedTuple):
+    """One method on one task: `values` [runs, points] measured after `steps` [points] agent steps."""
+
+    steps: np.ndarray
+    values: np.ndarray
+
+
+@matplotlib.rc_context(STYLE)
+def learning_curves(
+    curves: Mapping[str, Mapping[str, Curve]],
+    *,
+    references: Mapping[str, Mapping[str, float]] | None = None,
+    label: str = "score",
+) -> Figure:
+    """Score against agent steps, a panel per task; `references` are level lines such as a random agent's."""
+    figure, axes = panels(list(curves), size=(3.0, 2.2), extra=0.6)
+    styles = looks(m for task in curves.values() for m in task)
+    left_out = dict.fromkeys(styles, 0)
+    for axis, (task, methods) in zip(axes, curves.items(), strict=True):
+        steps_axis(axis)
+        counts = []
+        for place, (method, look) in enumerate(styles.items()):
+            if method not in methods:
+                continue
+            curve = _finite(methods[method], f"{task}, {method}")
+            counts.append(len(curve.values))
+            left_out[method] += len(methods[method].values) - len(curve.values)
+            axis.plot(curve.steps, curve.values.T, color=look.color, alpha=0.22, linewidth=0.6, label="_seed")
+            _draw(axis, curve, look, look.line, method, place)
+        _levels(axis, (references or {}).get(task, {}))
+        count_seeds(axis, counts)
+    label_edges(axes, "agent steps", label)
+    keys = [_key(m, s, s.line) for m, s in styles.items()]
+    _legend(figure, keys, [*NOTES, "faint lines: single seeds"], left_out)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def q_error_curves(
+    curves: Mapping[str, Mapping[str, Mapping[str, Curve]]], *, label: str = "Q error"
+) -> Figure:
+    """Q error on imagined states (solid) and on real ones (dashed) against agent steps, a panel per task."""
+    figure, axes = panels(list(curves), size=(3.0, 2.2), extra=0.6)
+    styles = looks(m for task in curves.values() for m in task)
+    left_out = dict.fromkeys(styles, 0)
+    for axis, (task, methods) in zip(axes, curves.items(), strict=True):
+        steps_axis(axis)
+        counts = []
+        for place, (method, look) in enumerate(styles.items()):
+            kinds = {k: _finite(c, f"{task}, {method}, {k}") for k, c in methods.get(method, {}).items()}
+            for kind, curve in kinds.items():
+                if kind not in KINDS:
+                    raise unknown("Q error", kind, KINDS, f"({task}, {method})")
+                _draw(axis, curve, look, KINDS[kind], f"{method} {kind}", place)
+            counts += [len(curve.values) for curve in kinds.values()]
+            missing = [len(methods[method][k].values) - len(c.values) for k, c in kinds.items()]
+            left_out[method] += max(missing, default=0)
+        if axis.dataLim.y0 >= 0:
+            axis.set_ylim(bottom=0.0)  # the size of an error counts, not only its change
+        count_seeds(axis, counts)
+    label_edges(axes, "agent steps", label)
+    keys = [_key(m, s, "none") for m, s in styles.items()]
+    used = {k for task in curves.values() for kinds in task.values() for k in kinds}
+    keys += [Line2D([], [], color=INK, linestyle=KINDS[k], label=k) for k in KINDS if k in used]
+    _legend(figure, keys, NOTES, left_out)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def interval_bars(scores: Mapping[str, Mapping[str, np.ndarray]], *, label: str = "score") -> Figure:
+    """IQM with its 95% interval for every method, a panel per task; dots are the runs in `scores`."""
+    styles = looks(m for task in scores.values() for m in task)
+    height = 0.30 * len(styles) + 0.75
+    figure, axes = panels(list(scores), size=(2.6, height), extra=0.3)
+    for axis, (task, methods) in zip(axes, scores.items(), strict=True):
+        for row, (method, look) in enumerate(styles.items()):
+            if method not in methods:
+                continue
+            runs = np.asarray(methods[method], dtype=float)
+            point, low, high = interval([runs], iqm, names=[f"{task}, {method}"])
+            axis.barh(row, high - low, left=low, height=0.56, color=look.color, alpha=0.35, linewidth=0)
+            axis.plot([point, point], [row - 0.28, row + 0.28], color=look.color, linewidth=2.2, label=method)
+            axis.plot(runs, np.full(len(runs), row), look.marker, color=look.color, label="_seed", **DOT)
+        axis.set_yticks(range(len(styles)), list(styles))
+        axis.set_ylim(len(styles) - 0.45, -0.55)  # first method on top
+        axis.tick_params(axis="y", length=0)
+        axis.spines["left"].set_visible(False)
+        axis.grid(axis="x", color="#e6e6e6", linewidth=0.6)
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
+        count_seeds(axis, (len(runs) for runs in methods.values()))
+    label_edges(axes, label, "")
+    notes = ["ticks: IQM over seeds", "bars: 95% bootstrap interval", "markers: single seeds"]
+    title = fit_notes(notes, figure.get_size_inches()[0])
+    figure.legend(handles=[], title=title, title_fontproperties={"size": 7}, loc="outside lower center")
+    return figure
+
+
+def _finite(curve: Curve, where: str) -> Curve:
+    """Without the seeds that turned non-finite; the legend tells how many those are."""
+    steps, values = np.asarray(curve.steps, dtype=float), np.asarray(curve.values, dtype=float)
+    if values.ndim != 2 or steps.shape != values.shape[1:] or values.size == 0:
+        raise UserError(f"{where}: values of shape {values.shape} do not fit steps of shape {steps.shape}")
+    return Curve(steps, values[np.isfinite(values).all(axis=1)])
+
+
+def _draw(axis: Axes, curve: Curve, look: Look, line: Any, name: str, place: int) -> None:
+    """The IQM with its band; `place` staggers the markers, so that those of close lines do not cover."""
+    if len(curve.values) == 0:
+        return
+    middle = band(curve.values)
+    fill = {"color": look.color, "alpha": 0.18, "linewidth": 0, "label": f"_{name} band"}
+    axis.fill_between(curve.steps, middle.low, middle.high, **fill)
+    every = max(1, len(curve.steps) // 5)
+    axis.plot(
+        curve.steps,
+        middle.point,
+        color=look.color,
+        linestyle=line,
+        linewidth=1.7,
+        marker=look.marker,
+        markevery=(min(place * every // 3, len(curve.steps) - 1), every),
+        markersize=4,
+        markeredgecolor="white",
+        markeredgewidth=0.5,
+        label=name,
+    )
+
+
+def _levels(axis: Axes, levels: Mapping[str, float]) -> None:
+    """Level lines, named at their right end."""
+    for name, value in levels.items():
+        axis.axhline(value, color=INK, linewidth=0.9, linestyle=(0, (1, 2.5)), label=f"_{name}")
+        label = axis.annotate(
+            name,
+            (1.0, value),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 1.5),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            fontsize=6.5,
+            color=INK,
+        )
+        label.set_path_effects([withStroke(linewidth=2, foreground="white")])
+    low, high = axis.get_ylim()
+    named = max(levels.values(), default=low) + 0.08 * (high - low)
+    axis.set_ylim(low, max(high, named))  # keeps the highest name out of the title
+
+
+def _key(method: str, look: Look, line: Any) -> Line2D:
+    style = {"color": look.color, "marker": look.marker, "markersize": 4.5, "linewidth": 1.7}
+    return Line2D([], [], linestyle=line, label=method, **style)
+
+
+def _legend(figure: Figure, keys: list[Line2D], notes: list[str], left_out: Mapping[str, int]) -> None:
+    """One legend below all panels: the notes above the keys, both broken to the width of the figure."""
+    room = figure.get_size_inches()[0]
+    missing = ", ".join(f"{count} of {method}" for method, count in left_out.items() if count)
+    notes = [*notes, f"non-finite runs left out: {missing}"] if missing else notes
+    entries = [0.6 + 0.065 * len(str(key.get_label())) for key in keys]  # about their widths in inches
+    legend = figure.legend(
+        handles=keys,
+        title=fit_notes(notes, room),
+        title_fontproperties={"size": 7},
+        loc="outside lower center",
+        ncols=len(keys) if sum(entries) < room else max(1, int(room / max(entries))),
+        handlelength=2.6,
+        columnspacing=1.8,
+    )
+    legend.get_title().set_multialignment("center")

@@ -1,0 +1,117 @@
+"""Aggregate scores of many runs, and how sure we are of them.
+
+The statistics are those of Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical
+precipice". Scores are a matrix (runs x tasks), or a list with one array per task where the numbers of runs
+differ. The runs are the last axis of such an array; axes before it, if any, are bootstrap draws.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import trim_mean
+
+from vcrl.core.errors import UserError
+
+Scores = np.ndarray | Sequence[np.ndarray]
+Statistic = Callable[[list[np.ndarray]], Any]  # maps arrays [..., runs], one per task, to an array [...]
+
+
+class Interval(NamedTuple):
+    """A statistic and the ends of its confidence interval."""
+
+    point: float
+    low: float
+    high: float
+
+
+class Band(NamedTuple):
+    """An interval at every point of a curve, each an array over the points."""
+
+    point: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def tasks_of(scores: Scores, names: Sequence[str] | None = None) -> list[np.ndarray]:
+    """One float array per task, checked: an average over a missing run would look like a result."""
+    if isinstance(scores, np.ndarray):
+        if scores.ndim != 2:
+            raise UserError(f"a score matrix is runs x tasks; this one has shape {scores.shape}")
+        scores = list(scores.T)
+    tasks = [np.asarray(task, dtype=float) for task in scores]
+    if not tasks:
+        raise UserError("no scores: at least one task is needed")
+    for index, task in enumerate(tasks):
+        name = repr(names[index]) if names else f"number {index}"
+        if task.ndim == 0 or task.shape[-1] == 0:
+            raise UserError(f"task {name} has no runs")
+        if not np.isfinite(task).all():
+            missing = int((~np.isfinite(task)).sum())
+            raise UserError(f"task {name}: {missing} of {task.size} scores are not finite; leave those out")
+    return tasks
+
+
+def mean(scores: Scores) -> Any:
+    """Mean over tasks of the mean over runs, so that every task weighs the same."""
+    return _task_means(scores).mean(axis=0)
+
+
+def median(scores: Scores) -> Any:
+    """Median over tasks of the mean over runs."""
+    return np.median(_task_means(scores), axis=0)
+
+
+def iqm(scores: Scores) -> Any:
+    """Interquartile mean: a quarter of the runs cut from either end, all tasks pooled, the rest averaged."""
+    return trim_mean(np.concatenate(tasks_of(scores), axis=-1), 0.25, axis=-1)
+
+
+def optimality_gap(scores: Scores, threshold: float = 1.0) -> Any:
+    """How far the scores fall short of `threshold`; exceeding it earns nothing."""
+    short = [(threshold - np.minimum(task, threshold)).mean(axis=-1) for task in tasks_of(scores)]
+    return np.stack(short).mean(axis=0)
+
+
+def interval(
+    scores: Scores,
+    statistic: Statistic,
+    *,
+    draws: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+) -> Interval:
+    """Percentile interval of a statistic by stratified bootstrap: runs are redrawn within each task.
+
+    It answers "what if other seeds had been drawn", for these tasks. With one run per task it has no width.
+    """
+    tasks = tasks_of(scores, names)
+    if any(task.ndim != 1 for task in tasks):
+        raise UserError("one task's scores are one number per run; found an array with more axes")
+    rng = np.random.default_rng(seed)
+    redrawn = [task[_picks(rng, draws, len(task))] for task in tasks]
+    low, high = np.quantile(statistic(redrawn), _ends(level))
+    return Interval(float(statistic(tasks)), float(low), float(high))
+
+
+def band(values: np.ndarray, *, draws: int = 2000, level: float = 0.95, seed: int = 0) -> Band:
+    """IQM over runs, with its interval, at every point of curves [runs, points]; whole runs are redrawn."""
+    runs, points = values.shape
+    picks = _picks(np.random.default_rng(seed), draws, runs)
+    low, high = np.empty(points), np.empty(points)
+    for i in range(points):  # all points at once would need points x draws x runs numbers
+        low[i], high[i] = np.quantile(iqm([values[picks, i]]), _ends(level))
+    return Band(iqm([values.T]), low, high)
+
+
+def _picks(rng: np.random.Generator, draws: int, runs: int) -> np.ndarray:
+    return rng.integers(runs, size=(draws, runs))
+
+
+def _ends(level: float) -> tuple[float, float]:
+    return (1 - level) / 2, (1 + level) / 2
+
+
+def _task_means(scores: Scores) -> np.ndarray:
+    return np.stack([task.mean(axis=-1) for task in tasks_of(scores)])

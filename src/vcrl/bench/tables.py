@@ -1,0 +1,96 @@
+"""Results as text: a Markdown table that is also aligned for the eye, and the same for a terminal."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from vcrl.bench.stats import Interval
+
+
+class Summary(NamedTuple):
+    """One method on one task; Q errors are on imagined and on real states, `diverged` counts seeds."""
+
+    task: str
+    method: str
+    seeds: int
+    iqm: Interval
+    q_error: Interval | None
+    q_error_real: Interval | None
+    diverged: int
+
+
+class Column(NamedTuple):
+    """A heading and its cells."""
+
+    heading: str
+    cells: list[str]
+    numeric: bool
+
+
+def summary_table(rows: Sequence[Summary]) -> str:
+    """The rows as Markdown, with columns padded to line up."""
+    columns = _columns(rows)
+    widths = [max(map(len, (column.heading, *column.cells))) for column in columns]
+    rules = ["-" * (w - 1) + ":" if c.numeric else "-" * w for c, w in zip(columns, widths, strict=True)]
+    lines = [[c.heading for c in columns], rules, *zip(*(c.cells for c in columns), strict=True)]
+    padded = [
+        [t.rjust(w) if c.numeric else t.ljust(w) for t, w, c in zip(line, widths, columns, strict=True)]
+        for line in lines
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in padded)
+
+
+def rich_table(rows: Sequence[Summary]) -> Table:
+    """The rows for a terminal, a line between tasks."""
+    columns = _columns(rows)
+    table = Table(box=box.SIMPLE, pad_edge=False, show_edge=False, collapse_padding=True, header_style="bold")
+    for column in columns:
+        whole = not any("[" in cell for cell in column.cells)  # a narrow terminal breaks intervals, not names
+        table.add_column(column.heading, justify="right" if column.numeric else "left", no_wrap=whole)
+    for i, cells in enumerate(zip(*(c.cells for c in columns), strict=True)):
+        last = i + 1 == len(rows) or rows[i + 1].task != rows[i].task
+        table.add_row(*map(escape, cells), style="red" if rows[i].diverged else None, end_section=last)
+    return table
+
+
+def interval_text(value: Interval | None, seeds: int = 2) -> str:
+    """`0.93 [0.85, 0.99]`; one seed has no interval, and claims none."""
+    if value is None:
+        return "-"
+    if seeds < 2:
+        return _number(value.point, _decimals(value.point))
+    decimals = _decimals(max(value, key=abs))
+    point, low, high = (_number(v, decimals) for v in value)
+    return f"{point} [{low}, {high}]"
+
+
+def _columns(rows: Sequence[Summary]) -> list[Column]:
+    """Only columns that say something, so that the usual ones fit a narrow terminal."""
+    columns = [
+        Column("task", [r.task for r in rows], False),
+        Column("method", [r.method for r in rows], False),
+        Column("seeds", [str(r.seeds) for r in rows], True),
+        Column("score (IQM, 95%)", [interval_text(r.iqm, r.seeds) for r in rows], True),
+    ]
+    if any(r.q_error for r in rows):
+        columns.append(Column("Q error imagined", [interval_text(r.q_error, r.seeds) for r in rows], True))
+    if any(r.q_error_real for r in rows):
+        columns.append(Column("Q error real", [interval_text(r.q_error_real, r.seeds) for r in rows], True))
+    if any(r.diverged for r in rows):
+        columns.append(Column("diverged", [str(r.diverged) for r in rows], True))
+    return columns
+
+
+def _decimals(value: float) -> int:
+    """About three digits of a number of ordinary size, and no fewer than two of a small one."""
+    for least, decimals in ((100, 0), (10, 1), (0.1, 2), (0.01, 3)):
+        if abs(value) >= least:
+            return decimals
+    return 4 if value else 2
+
+
+def _number(value: float, decimals: int) -> str:
+    return f"{value:z,.{decimals}f}"  # z: no minus before a zero

@@ -1,0 +1,176 @@
+"""Episodes for every environment: resets by address, stacks, pads, raw scores, actions of open games."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from vcrl.core.errors import UserError
+from vcrl.core.spec import Discrete
+from vcrl.envs.base import Arrays, Step, VecEnv
+
+# What is saved under its own name; the actions and the simulator are saved apart.
+_SAVED = ("obs", "first", "pad", "episode", "score", "length", "agent_steps")
+
+
+class LaneRow(NamedTuple):
+    """`core.types.Row` for all lanes, on the host, where nothing of JAX is imported."""
+
+    frame: np.ndarray  # uint8 L H W C, the newest frame before acting
+    action: np.ndarray  # int32 L or float32 L A
+    reward: np.ndarray  # float32 L, raw
+    terminal: np.ndarray  # bool L
+    first: np.ndarray  # bool L, the frame starts an episode
+    pad: np.ndarray  # bool L, the frame ends a truncated episode and nothing was done on it
+
+
+class Finished(NamedTuple):
+    """One whole game: all lives, raw rewards, agent steps."""
+
+    lane: int
+    seed: int
+    episode: int
+    score: float
+    length: int
+
+
+class Tick(NamedTuple):
+    row: LaneRow
+    finished: list[Finished]
+
+
+def game_seed(salt: int, seed: int, episode: int) -> np.uint64:
+    """The seed of one game, from its address alone."""
+    return np.random.SeedSequence([salt, seed, episode]).generate_state(1, np.uint64)[0]
+
+
+class Lanes:
+    """One lane per entry of `seeds`, each playing its games `episode`, `episode + 1`, ... forever.
+
+    Arrays given out are never written to again, so they can be handed to a device without a copy.
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        seeds: Sequence[int],
+        stack: int,
+        salt: int = 0,
+        episodes: Sequence[int] | None = None,
+    ):
+        if len(seeds) != env.lanes or (episodes is not None and len(episodes) != env.lanes):
+            raise ValueError(
+                f"{env.lanes} lanes, {len(seeds)} seeds, episodes {episodes}: one of each per lane"
+            )
+        self.env, self.seeds, self.salt = env, [int(s) for s in seeds], int(salt)
+        lanes, space = env.lanes, env.spec.actions
+        height, width, self._channels = env.spec.frame
+        self._action_dtype = np.int32 if isinstance(space, Discrete) else np.float32
+        self._action_shape = () if isinstance(space, Discrete) else (space.size,)
+        self.episode = np.array([0] * lanes if episodes is None else episodes, np.int64)
+        self.score = np.zeros(lanes, np.float64)  # raw rewards of the open game
+        self.length = np.zeros(lanes, np.int64)  # agent steps of the open game
+        self.agent_steps = np.zeros(lanes, np.int64)
+        self.first = np.ones(lanes, bool)
+        self.pad = np.zeros(lanes, bool)
+        # Grown by doubling; lane i has used the first length[i].
+        self._log = np.zeros((lanes, 64, *self._action_shape), self._action_dtype)
+        self.obs = np.zeros((lanes, height, width, self._channels * stack), np.uint8)
+        self.obs[..., -self._channels :] = env.reset(self.first, self._game_seeds(self.first))
+
+    def step(self, actions: np.ndarray) -> Tick:
+        """Act on `obs` in all lanes but those at a pad, which write their final frame and then start anew."""
+        played, ending, starting = ~self.pad, self.pad, self.first
+        actions = self._checked(actions)
+        came = self.env.step(actions, played)
+        frame = np.ascontiguousarray(self.obs[..., -self._channels :])
+        reward = np.where(played, came.reward, 0).astype(np.float32)
+        terminal, over = came.terminal & played, came.over & played
+        self._count(actions, reward, played)
+        finished = [self._finished(int(lane)) for lane in np.flatnonzero(over)]
+        self._next(came, terminal, over, played)
+        return Tick(LaneRow(frame, actions, reward, terminal, starting, ending), finished)
+
+    def actions(self, lane: int) -> np.ndarray:
+        """The actions of a lane's open game so far."""
+        return self._log[lane, : self.length[lane]]
+
+    def save(self) -> Arrays:
+        """Everything, as a flat dict of arrays."""
+        out = {f"lanes/{name}": getattr(self, name).copy() for name in _SAVED}
+        out["lanes/games"] = self._games()
+        out["lanes/actions"] = np.concatenate([self.actions(lane) for lane in range(self.env.lanes)])
+        return out | {f"env/{name}": value for name, value in (self.env.save() or {}).items()}
+
+    def load(self, arrays: Arrays) -> None:
+        """Continue from what `save` gave; a simulator that was not saved plays its open games again."""
+        if not np.array_equal(arrays["lanes/games"], self._games()):
+            raise UserError(
+                f"the saved environment has salt and seeds {arrays['lanes/games'].tolist()}, "
+                f"this one {self._games().tolist()}: resume with the seeds of the run"
+            )
+        for name in _SAVED:
+            setattr(self, name, np.array(arrays[f"lanes/{name}"]))
+        self._log = np.zeros(
+            (self.env.lanes, max(64, int(self.length.max())), *self._action_shape), self._action_dtype
+        )
+        ends = np.cumsum(self.length)
+        for lane, (end, length) in enumerate(zip(ends, self.length, strict=True)):
+            self._log[lane, :length] = arrays["lanes/actions"][end - length : end]
+        simulator = {name.removeprefix("env/"): a for name, a in arrays.items() if name.startswith("env/")}
+        if simulator:
+            self.env.load(simulator)
+        else:
+            self._replay()
+
+    def _checked(self, actions: np.ndarray) -> np.ndarray:
+        actions = np.array(actions, self._action_dtype)
+        if actions.shape != (self.env.lanes, *self._action_shape):
+            raise ValueError(
+                f"actions of shape {actions.shape} for {self.env.lanes} lanes of {self.env.spec.actions}"
+            )
+        actions[self.pad] = 0
+        return actions
+
+    def _count(self, actions: np.ndarray, reward: np.ndarray, played: np.ndarray) -> None:
+        if self.length.max() >= self._log.shape[1]:
+            self._log = np.concatenate([self._log, np.zeros_like(self._log)], axis=1)
+        self._log[played, self.length[played]] = actions[played]
+        self.score = self.score + reward
+        self.length = self.length + played
+        self.agent_steps = self.agent_steps + played
+
+    def _finished(self, lane: int) -> Finished:
+        score, length = float(self.score[lane]), int(self.length[lane])
+        return Finished(lane, self.seeds[lane], int(self.episode[lane]), score, length)
+
+    def _next(self, came: Step, terminal: np.ndarray, over: np.ndarray, played: np.ndarray) -> None:
+        # A game that terminated, or whose pad was written, is followed by the next; a lost life is no end.
+        begins = (terminal & over) | ~played
+        newest = came.frame
+        if begins.any():
+            self.episode = self.episode + begins
+            self.score = np.where(begins, 0, self.score)
+            self.length = np.where(begins, 0, self.length)
+            opening = self.env.reset(begins, self._game_seeds(begins))
+            newest = np.where(begins[:, None, None, None], opening, newest)
+        self.first = begins | terminal
+        self.pad = came.last & ~came.terminal & played
+        self.obs = np.concatenate([self.obs[..., self._channels :], newest], axis=-1)
+        self.obs[self.first, ..., : -self._channels] = 0
+
+    def _game_seeds(self, which: np.ndarray) -> np.ndarray:
+        seeds = np.zeros(self.env.lanes, np.uint64)
+        for lane in np.flatnonzero(which):
+            seeds[lane] = game_seed(self.salt, self.seeds[lane], int(self.episode[lane]))
+        return seeds
+
+    def _games(self) -> np.ndarray:
+        return np.array([self.salt, *self.seeds], np.uint64)
+
+    def _replay(self) -> None:
+        # A lane at its pad is reset before it is stepped again, so its game need not be played.
+        open_game = ~self.pad
+        self.env.reset(open_game, self._game_seeds(open_game))
+        for at in range(int(self.length[open_game].max(initial=0))):
+            self.env.step(self._log[:, at], open_game & (at < self.length))

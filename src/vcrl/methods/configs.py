@@ -1,0 +1,114 @@
+"""The knobs of the bases and of the terms. Every default says where it comes from."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from vcrl.core.protocol import Observation
+
+PAPER, CODE, OURS = "paper", "reference code", "our decision"
+
+
+def knob(default: Any, source: str, about: str = "") -> Any:
+    """A field with a default, where the number comes from, and a word on what it is."""
+    return field(default=default, metadata={"source": source, "about": about})
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """C51: a value is a distribution over evenly spaced atoms."""
+
+    atoms: int = knob(51, PAPER)
+    low: float = knob(-10.0, CODE, "smallest return the support can hold")
+    high: float = knob(10.0, CODE, "largest")
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A value is one number, learned with the Huber loss."""
+
+    huber: float = knob(1.0, CODE, "error beyond which the loss is linear")
+
+
+@dataclass(frozen=True)
+class Augment:
+    shift: int = knob(0, CODE, "pixels")
+    intensity: float = knob(0.0, CODE, "deviation of the brightness factor")
+
+
+@dataclass(frozen=True)
+class Priority:
+    exponent: float = knob(0.5, PAPER)
+    correction: tuple[float, float] = knob((0.4, 1.0), PAPER, "exponent of the importance weights, first and last")
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    capacity: int = knob(100_000, PAPER, "agent steps")
+    priority: Priority | None = knob(Priority(), PAPER, "none: uniform")
+
+
+@dataclass(frozen=True)
+class Slow:
+    """How a slow copy follows the online weights: every `every` updates, a step of size `rate` towards them."""
+
+    rate: float = knob(1.0, PAPER)
+    every: int = knob(1, PAPER, "updates")
+
+
+@dataclass(frozen=True)
+class Adam:
+    rate: float = knob(1e-4, PAPER)
+    epsilon: float = knob(1.5e-4, CODE)
+    clip: float = knob(10.0, PAPER, "norm; encoder and head together, the transition model on its own")
+
+
+@dataclass(frozen=True)
+class SPR:
+    """Self-predictive representations."""
+
+    weight: float = knob(1.0, PAPER, "of the sum over k of 2 - 2 cos")
+    steps: int = knob(5, PAPER, "K")
+
+
+@dataclass(frozen=True)
+class VCR:
+    """Value consistency."""
+
+    weight: float = knob(0.2, PAPER, "lambda_VCR")
+    steps: int = knob(5, PAPER, "K")
+    ramp: int = knob(50_000, CODE, "agent steps of Gaussian warm-up")
+    taken_weight: float = knob(1.0, OURS, "of the taken action; the paper's L_VCR1")
+    others_weight: float = knob(0.1, PAPER, "of the mean over the other actions; the paper's L_VCR2")
+    taken: str = knob("n-step", PAPER, "target of the taken action: 'n-step' (Bellman) or 'real' (d_MSE)")
+    others: str = knob("others", PAPER, "'others', 'all' (d_MSE-A) or 'none'")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The auxiliary objectives; None is absent."""
+
+    spr: SPR | None = knob(None, OURS)
+    vcr: VCR | None = knob(None, OURS)
+
+
+@dataclass(frozen=True)
+class RainbowConfig:
+    """The discrete base: Rainbow as the data-efficient methods use it on Atari 100K."""
+
+    observation: Observation = knob(Observation(), PAPER)
+    encoder: str = knob("nature", PAPER, "'nature' (84 pixels) or 'small' (16 to 40 pixels)")
+    hidden: int = knob(256, PAPER, "units of each stream of the Q head")
+    noise: float | None = knob(0.5, PAPER, "initial sigma of the noisy layers; none: a plain head")
+    epsilon: float = knob(0.0, CODE, "chance of a random action once learning has started")
+    value: Categorical | Scalar = knob(Categorical(), PAPER)
+    double: bool = knob(True, PAPER)
+    n_step: int = knob(10, PAPER)
+    gamma: float = knob(0.99, PAPER)
+    augment: Augment = knob(Augment(), CODE)
+    replay: ReplayConfig = knob(ReplayConfig(), PAPER)
+    batch: int = knob(32, PAPER)
+    learn_start: int = knob(2000, PAPER, "agent steps of random play before learning")
+    updates_per_step: int = knob(2, PAPER)
+    target: Slow = knob(Slow(), PAPER, "value and representation target")
+    adam: Adam = knob(Adam(), PAPER)
+    terms: Terms = knob(Terms(), OURS)

@@ -1,0 +1,155 @@
+"""The layers everything is built from: Equinox modules that hold arrays and static fields only."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def uniform(key: Array, shape: tuple[int, ...], fan_in: int) -> Array:
+    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)), the default of the reference code's framework for weights and biases."""
+    bound = fan_in**-0.5
+    return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+
+
+class Linear(eqx.Module):
+    weight: Float[Array, "I O"]
+    bias: Float[Array, " O"]
+
+    @staticmethod
+    def make(key: Array, inputs: int, outputs: int) -> "Linear":
+        weight, bias = jax.random.split(key)
+        return Linear(uniform(weight, (inputs, outputs), inputs), uniform(bias, (outputs,), inputs))
+
+    def __call__(self, x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
+        return x @ self.weight + self.bias
+
+
+class NoisyLinear(eqx.Module):
+    """A linear layer with factorised Gaussian noise on its weights (Fortunato et al., 2018).
+
+    It cannot be called: `draw` or `mean` turn it into a plain layer, so that every reader of a head says which noise
+    it uses, and the noisy weights are built once an update however many states are read.
+    """
+
+    weight: Float[Array, "I O"]
+    bias: Float[Array, " O"]
+    weight_sigma: Float[Array, "I O"]
+    bias_sigma: Float[Array, " O"]
+
+    @staticmethod
+    def make(key: Array, inputs: int, outputs: int, sigma: float) -> "NoisyLinear":
+        mu = Linear.make(key, inputs, outputs)
+        return NoisyLinear(
+            mu.weight,
+            mu.bias,
+            jnp.full((inputs, outputs), sigma * inputs**-0.5),
+            jnp.full((outputs,), sigma * outputs**-0.5),
+        )
+
+    def draw(self, key: Array) -> Linear:
+        inputs, outputs = self.weight.shape
+        noise = jax.random.normal(key, (inputs + outputs,))
+        noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
+        into, out = noise[:inputs], noise[inputs:]
+        return Linear(
+            self.weight + self.weight_sigma * into[:, None] * out[None, :], self.bias + self.bias_sigma * out
+        )
+
+    def mean(self) -> Linear:
+        return Linear(self.weight, self.bias)
+
+
+class Conv(eqx.Module):
+    """A convolution written as slices and one matrix product.
+
+    Under a vmap over seeds a `lax.conv` becomes a grouped convolution; a matrix product becomes a batched one, which
+    is 2 times faster on a GPU at ten seeds and nearly 4 times on two CPU cores.
+    """
+
+    weight: Float[Array, "k k I O"]
+    bias: Float[Array, " O"]
+    stride: int = eqx.field(static=True)
+    padding: int = eqx.field(static=True)
+
+    @staticmethod
+    def make(key: Array, inputs: int, outputs: int, size: int, stride: int = 1, padding: int = 0) -> "Conv":
+        weight, bias = jax.random.split(key)
+        fan_in = size * size * inputs
+        return Conv(
+            uniform(weight, (size, size, inputs, outputs), fan_in), uniform(bias, (outputs,), fan_in), stride, padding
+        )
+
+    def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
+        size, stride, weight = self.weight.shape[0], self.stride, self.weight
+        if self.padding:
+            p = self.padding
+            x = jnp.pad(x, ((0, 0), (p, p), (p, p), (0, 0)))
+        height, width = ((n - size) // stride + 1 for n in x.shape[1:3])
+        if stride > 1 and size % stride == 0:
+            # Fold each stride x stride tile into channels: fewer, wider slices, and all of them contiguous.
+            x = _fold(x[:, : (height - 1) * stride + size, : (width - 1) * stride + size], stride)
+            weight = _fold(weight.transpose(3, 0, 1, 2), stride).transpose(1, 2, 3, 0)
+            size, stride = size // stride, 1
+        patches = [
+            x[:, i : i + (height - 1) * stride + 1 : stride, j : j + (width - 1) * stride + 1 : stride]
+            for i in range(size)
+            for j in range(size)
+        ]
+        return jnp.concatenate(patches, axis=-1) @ weight.reshape(-1, weight.shape[-1]) + self.bias
+
+
+def _fold(x: Float[Array, "B H W C"], tile: int) -> Float[Array, "B h w c"]:
+    """Space to depth."""
+    batch, height, width, channels = x.shape
+    x = x.reshape(batch, height // tile, tile, width // tile, tile, channels)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(batch, height // tile, width // tile, tile * tile * channels)
+
+
+class Stats(NamedTuple):
+    """Running statistics of one batch norm. They are not parameters: no gradient, no Adam, no averaging."""
+
+    mean: Float[Array, " C"]
+    var: Float[Array, " C"]
+
+
+class BatchNorm(eqx.Module):
+    """Batch statistics while learning, running ones while looking; both come back so that nothing is hidden."""
+
+    scale: Float[Array, " C"]
+    bias: Float[Array, " C"]
+
+    @staticmethod
+    def make(channels: int) -> "BatchNorm":
+        return BatchNorm(jnp.ones(channels), jnp.zeros(channels))
+
+    @staticmethod
+    def stats(channels: int) -> Stats:
+        return Stats(jnp.zeros(channels), jnp.ones(channels))
+
+    def __call__(
+        self, x: Float[Array, "*n C"], stats: Stats, learning: bool, momentum: float = 0.1, epsilon: float = 1e-5
+    ) -> tuple[Float[Array, "*n C"], Stats]:
+        mean, var = stats
+        if learning:
+            axes = tuple(range(x.ndim - 1))
+            mean, var = jnp.mean(x, axes), jnp.var(x, axes)
+            count = x.size // x.shape[-1]
+            unbiased = var * (count / max(count - 1, 1))
+            new = jax.tree.map(lambda old, now: (1 - momentum) * old + momentum * now, stats, Stats(mean, unbiased))
+            stats = jax.lax.stop_gradient(new)
+        return (x - mean) * jax.lax.rsqrt(var + epsilon) * self.scale + self.bias, stats
+
+
+def renormalise(state: Float[Array, "B H W C"], epsilon: float = 1e-5) -> Float[Array, "B H W C"]:
+    """Min-max scaling of each sample's whole state to [0, 1]; epsilon keeps a constant state finite."""
+    axes = (-3, -2, -1)
+    low, high = jnp.min(state, axes, keepdims=True), jnp.max(state, axes, keepdims=True)
+    return (state - low) / (high - low + epsilon)
+
+
+def scale_gradient(x: Array, factor: float) -> Array:
+    """x itself, with its gradient multiplied by `factor`."""
+    return factor * x + jax.lax.stop_gradient((1 - factor) * x)

@@ -1,0 +1,244 @@
+"""Flat named arrays <-> a safetensors file and a JSON manifest; atomic, checksummed, two generations kept."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from vcrl.core.errors import UserError
+from vcrl.runs.files import discard, is_temp, sync_folder, temp_of, write_durable
+
+FORMAT = "vcrl checkpoint 1"
+KEPT = 2
+
+# What safetensors calls each dtype. Its NumPy side does not know bfloat16, which therefore travels as bits.
+CODES = {
+    "bool": "BOOL", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64",
+    "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64",
+    "bfloat16": "U16", "float16": "F16", "float32": "F32", "float64": "F64",
+}  # fmt: skip
+
+
+class Checkpoint(NamedTuple):
+    agent_steps: int
+    arrays: dict[str, np.ndarray]
+    extra: dict[str, Any]
+
+
+class Damaged(Exception):
+    """Why one generation cannot be used."""
+
+
+def save(folder: Path, agent_steps: int, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> Path:
+    """Write one generation and drop the outdated ones; `extra` is JSON data and comes back as it went in."""
+    if json.loads(json.dumps(extra, allow_nan=False)) != extra:
+        raise TypeError("extra must be JSON data: string keys, lists, finite numbers")
+    header = _header(arrays)
+    data, manifest = _paths(folder, agent_steps)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        size, sha256 = _write_arrays(temp_of(data), header, arrays)
+        text = _render(
+            {
+                "format": FORMAT,
+                "agent_steps": agent_steps,
+                "bytes": size,
+                "sha256": sha256,
+                "arrays": {n: {"shape": list(a.shape), "dtype": a.dtype.name} for n, a in arrays.items()},
+                "extra": extra,
+            }
+        )
+        write_durable(temp_of(manifest), text)
+        # Saving a step anew: other arrays must never stand under the old manifest, not even for a moment.
+        if manifest.exists() and manifest.read_bytes() != text:
+            manifest.unlink()
+        for path in (data, manifest):
+            os.replace(temp_of(path), path)
+            sync_folder(folder)
+    except OSError as error:
+        needed = len(header) + sum(a.nbytes for a in arrays.values())
+        raise _refusal(folder, agent_steps, needed, error) from error
+    finally:
+        discard(temp_of(data))
+        discard(temp_of(manifest))
+    _prune(folder, agent_steps)
+    return data
+
+
+def load(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """The newest generation that is whole; None where nothing was saved, an error where all is damaged."""
+    damaged: list[tuple[str, str]] = []
+    for agent_steps in sorted(_generations(folder), reverse=True):
+        try:
+            found = _read(folder, agent_steps)
+        except Damaged as reason:
+            damaged.append((f"{agent_steps:09d}", str(reason)))
+            continue
+        for name, reason in damaged:
+            warn(f"checkpoint {name} is damaged ({reason}): continuing from {agent_steps:09d}")
+        return found
+    if damaged:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in damaged)
+        raise UserError(
+            f"every checkpoint is damaged ({reasons}): "
+            f"delete the folder {folder} to start again; nothing else is lost"
+        )
+    return None
+
+
+def _paths(folder: Path, agent_steps: int) -> tuple[Path, Path]:
+    return folder / f"{agent_steps:09d}.safetensors", folder / f"{agent_steps:09d}.json"
+
+
+def _generations(folder: Path) -> list[int]:
+    """Steps that have a manifest. It is written last, so a generation without one was never finished."""
+    stems = (path.stem for path in folder.glob("*.json"))
+    return [int(s) for s in stems if re.fullmatch("[0-9]{9,18}", s) and f"{int(s):09d}" == s]
+
+
+def _prune(folder: Path, saved: int) -> None:
+    """Keep the generation just saved and the one before it.
+
+    Anything newer is a future that this run did not continue from, because `load` found it damaged.
+    """
+    kept = sorted(n for n in _generations(folder) if n <= saved)[-KEPT:]
+    names = {path.name for n in kept for path in _paths(folder, n)}
+    for path in sorted(folder.iterdir()):  # in order of names: a manifest goes before the arrays it describes
+        ours = re.fullmatch(r"[0-9]{9,18}\.(safetensors|json)", path.name) or is_temp(path)
+        if ours and path.name not in names:
+            path.unlink()
+
+
+def _refusal(folder: Path, agent_steps: int, needed: int, error: OSError) -> UserError:
+    older = _generations(folder)
+    kept = f"the last checkpoint ({max(older):09d}) is kept" if older else "there is no earlier checkpoint"
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return UserError(f"cannot write checkpoint {agent_steps:09d} to {folder} ({error.strerror}); {kept}")
+    return UserError(
+        f"the disk is full: checkpoint {agent_steps:09d} needs {needed / 1e6:.1f} MB in {folder}; {kept}: "
+        "free some space and run the same command again"
+    )
+
+
+def _header(arrays: dict[str, np.ndarray]) -> bytes:
+    """The head of a safetensors file: its length, then where each array lies, padded to align the data."""
+    entries: dict[str, Any] = {}
+    at = 0
+    for name in _order(arrays):
+        array = arrays[name]
+        if array.dtype.name not in CODES or name == "__metadata__":
+            raise TypeError(f"cannot store array '{name}' of dtype {array.dtype}")
+        span = [at, at + array.nbytes]
+        entries[name] = {"dtype": CODES[array.dtype.name], "shape": list(array.shape), "data_offsets": span}
+        at = span[1]
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _order(arrays: dict[str, np.ndarray]) -> list[str]:
+    """Wide dtypes first: then every array starts at a multiple of its own width."""
+    return sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+
+
+def _write_arrays(path: Path, header: bytes, arrays: dict[str, np.ndarray]) -> tuple[int, str]:
+    """Bytes written and their checksum, taken on the way so that a fault of the disk cannot enter it.
+
+    The library's own writer hides a full disk in a text and would need a second pass for the checksum.
+    """
+    seen = hashlib.sha256()
+    with open(path, "wb") as file:
+        for part in (header, *(arrays[name] for name in _order(arrays))):
+            raw = part if isinstance(part, bytes) else _raw(part)
+            seen.update(raw)
+            file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell(), seen.hexdigest()
+
+
+def _raw(array: np.ndarray) -> memoryview:
+    """An array's bytes in row order, little-endian; a copy only where it does not lie so in memory."""
+    dense = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return dense.reshape(-1).view(np.uint8).data
+
+
+def _render(body: dict[str, Any]) -> bytes:
+    """A manifest's only valid bytes: its content followed by the content's own checksum."""
+    text = json.dumps(body, allow_nan=False)
+    sealed = {**body, "checksum": hashlib.sha256(text.encode()).hexdigest()}
+    return json.dumps(sealed, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def _read(folder: Path, agent_steps: int) -> Checkpoint:
+    data, manifest = _paths(folder, agent_steps)
+    try:
+        body = _parse(manifest.read_bytes())
+        if body["agent_steps"] != agent_steps:
+            raise Damaged("manifest belongs to another step")
+        size = data.stat().st_size
+        if size != body["bytes"]:
+            raise Damaged(f"{size} bytes instead of {body['bytes']}")
+        with open(data, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != body["sha256"]:
+                raise Damaged("checksum differs")
+        return Checkpoint(agent_steps, _read_arrays(data, body["arrays"]), body["extra"])
+    except FileNotFoundError as error:
+        raise Damaged("arrays are missing") from error
+    except SafetensorError as error:
+        raise Damaged("arrays are unreadable") from error
+    except OSError as error:
+        raise Damaged(f"cannot be read: {error.strerror}") from error
+
+
+def _read_arrays(path: Path, entries: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Arrays in the manifest's order, once the file's header agrees with it on names, shapes and dtypes."""
+    with safe_open(path, framework="np") as file:
+        parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+        found = {name: (part.get_shape(), part.get_dtype()) for name, part in parts.items()}
+        if found != {name: (e["shape"], CODES[e["dtype"]]) for name, e in entries.items()}:
+            raise Damaged("arrays differ from the manifest")
+        arrays = {name: file.get_tensor(name) for name in entries}
+    return {
+        name: array.view(ml_dtypes.bfloat16) if entries[name]["dtype"] == "bfloat16" else array
+        for name, array in arrays.items()
+    }
+
+
+def _parse(text: bytes) -> dict[str, Any]:
+    """A manifest's content, checked for form; one changed byte is damage, even if the text still parses."""
+    try:
+        sealed = json.loads(text)
+        if not isinstance(sealed, dict):
+            raise Damaged("manifest is malformed")
+        body = {k: v for k, v in sealed.items() if k != "checksum"}
+        if _render(body) != text:
+            raise Damaged("manifest checksum differs")
+    except (ValueError, RecursionError) as error:  # not JSON, not text, a number or a nesting beyond measure
+        raise Damaged("manifest is unreadable") from error
+    if not _well_formed(body):
+        raise Damaged("manifest is malformed")
+    return body
+
+
+def _well_formed(body: dict[str, Any]) -> bool:
+    kinds = {"format": str, "agent_steps": int, "bytes": int, "sha256": str, "arrays": dict, "extra": dict}
+    if {k: type(v) for k, v in body.items()} != kinds or body["format"] != FORMAT:
+        return False
+    return all(
+        isinstance(e, dict)
+        and e.keys() == {"shape", "dtype"}
+        and isinstance(e["dtype"], str)
+        and e["dtype"] in CODES
+        and isinstance(e["shape"], list)
+        and all(type(n) is int and n >= 0 for n in e["shape"])
+        for e in body["arrays"].values()
+    )

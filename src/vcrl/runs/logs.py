@@ -1,0 +1,176 @@
+"""Append-only logs: one line per row, the same bytes for the same numbers, readable while being written."""
+
+import json
+import math
+import operator
+import os
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, SupportsFloat, SupportsIndex
+
+from vcrl.core.errors import UserError
+from vcrl.runs.files import writing
+
+Int = SupportsIndex  # NumPy's integers included, numbers with a fraction not
+Float = SupportsFloat
+
+
+class Episode(NamedTuple):
+    seed: int
+    agent_steps: int
+    episode: int
+    score: float
+    length: int
+
+
+HEADER = ",".join(Episode._fields).encode() + b"\n"
+
+
+def episode_line(seed: Int, agent_steps: Int, episode: Int, score: Float, length: Int) -> bytes:
+    """One row of a table of episodes; the score in the shortest digits that read back as the same number."""
+    numbers = [operator.index(seed), operator.index(agent_steps), operator.index(episode), float(score)]
+    return ",".join(map(repr, [*numbers, operator.index(length)])).encode() + b"\n"
+
+
+def json_line(row: dict[str, Any]) -> bytes:
+    return json.dumps(plain(row), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def plain(value: Any) -> Any:
+    """JSON data from numbers and arrays. JSON has no NaN and no infinity: both become null."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value
+
+
+class Log:
+    """One file that grows by whole lines."""
+
+    def __init__(self, path: Path, header: bytes = b""):
+        self.path = path
+        self._header = header
+        with writing(path):
+            self._file = open(path, "ab", buffering=1 << 16)  # noqa: SIM115 (`close` does)
+        try:
+            self._mend()
+        except UserError:
+            self._file.close()
+            raise
+
+    def _mend(self) -> None:
+        """A process that was killed may have left half a line, onto which the next row must not be glued."""
+        with writing(self.path):
+            data = self.path.read_bytes()
+            whole = data[: data.rfind(b"\n") + 1]
+            if whole and not whole.startswith(self._header):
+                raise UserError(f"{self.path}, line 1: expected {self._header.decode().strip()}")
+            if len(whole) < len(data):
+                self._file.truncate(len(whole))
+            if not whole:
+                self._file.write(self._header)
+                self._file.flush()
+
+    def append(self, line: bytes) -> None:
+        with writing(self.path):
+            self._file.write(line)
+
+    def flush(self) -> None:
+        with writing(self.path):
+            self._file.flush()
+
+    def position(self) -> int:
+        """Bytes so far, all of them on disk: a checkpoint must not count rows that a power cut could take."""
+        self.flush()
+        with writing(self.path):
+            os.fsync(self._file.fileno())
+            return os.fstat(self._file.fileno()).st_size
+
+    def check(self, position: int | None) -> None:
+        """Refuse a position at which no row of this file ends."""
+        size = self.position()
+        if position is None or position == len(self._header) <= size:
+            return
+        if size < position:
+            raise self._lost(f"has {size} bytes where the checkpoint counted {position}")
+        with open(self.path, "rb") as file:
+            file.seek(max(position - 1, 0))
+            if position < len(self._header) or file.read(1) != b"\n":
+                raise self._lost(f"has no row that ends at byte {position}, which the checkpoint counted")
+
+    def truncate(self, position: int | None) -> None:
+        """Cut back to a position taken earlier, or to the header."""
+        self.flush()
+        with writing(self.path):
+            self._file.truncate(len(self._header) if position is None else position)
+        self.position()
+
+    def _lost(self, what: str) -> UserError:
+        return UserError(
+            f"{self.path} {what}: delete the folder {self.path.parent / 'checkpoint'} to start again"
+        )
+
+    def close(self) -> None:
+        with writing(self.path):
+            self._file.close()
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a JSONL log; null reads as nan."""
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(_whole_lines(path), start=1):
+        try:
+            row = json.loads(line, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise UserError(f"{path}, line {number}: expected a JSON object, found {_shown(line)}")
+        rows.append(_with_nan(row))
+    return rows
+
+
+def read_episodes(path: Path) -> list[Episode]:
+    """Rows of a table of episodes."""
+    lines = _whole_lines(path)
+    if lines and lines[0] + b"\n" != HEADER:
+        raise UserError(f"{path}, line 1: expected {HEADER.decode().strip()}, found {_shown(lines[0])}")
+    return [_episode(path, number, line) for number, line in enumerate(lines[1:], start=2)]
+
+
+def _episode(path: Path, number: int, line: bytes) -> Episode:
+    try:
+        seed, agent_steps, episode, score, length = line.decode("ascii").split(",")
+        row = Episode(int(seed), int(agent_steps), int(episode), float(score), int(length))
+        if episode_line(*row) == line + b"\n":  # Python reads " 1_0" as ten; nobody here writes it
+            return row
+    except ValueError:
+        pass
+    raise UserError(f"{path}, line {number}: expected {','.join(Episode._fields)}, found {_shown(line)}")
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    """Lines that ended; half a line at the end is a row still being written."""
+    try:
+        return path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}): run the training command again") from error
+
+
+def _shown(line: bytes) -> str:
+    return repr(line[:60].decode("utf-8", "replace"))
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _with_nan(value: Any) -> Any:
+    if value is None:
+        return math.nan
+    if isinstance(value, dict):
+        return {key: _with_nan(v) for key, v in value.items()}
+    return [_with_nan(v) for v in value] if isinstance(value, list) else value

@@ -1,0 +1,78 @@
+"""One seed becomes S seeds. The only file with a vmap over seeds, and with donation."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from vcrl import replay as rp
+from vcrl.agents.base import Agent
+from vcrl.core.keys import Stream, key
+from vcrl.core.spec import EnvSpec
+from vcrl.core.types import Clock
+
+
+class Lifted(NamedTuple):
+    """Each function has a leading S on states, replays, seeds and everything per seed. Clock and `at` are shared."""
+
+    init: Callable[..., Any]  # seeds -> state, replay
+    act: Callable[..., Any]  # state, obs S B, clock, seeds, draw S B 2 -> action S B; exploring
+    play: Callable[..., Any]  # the same without exploring
+    learn: Callable[..., Any]  # state, replay, at, clock, seeds -> state, replay, metrics S; donates state and replay
+    insert: Callable[..., Any]  # replay, row S, at -> replay; donates replay
+    probe: Callable[..., Any]  # state, replay, at, clock, seeds -> gradient norm of every loss, S
+    values_along: Callable[..., Any]  # state, obs S P, actions S K+1 P, batch statistics -> Q S K+1 P
+    guard: Callable[..., Any]  # state, last good state -> finite S, newest good state; donates the last good one
+
+
+def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
+    def one_update(state: Any, replay: rp.Replay, at: Any, clock: Clock, seed: Any):
+        segment = rp.sample(replay, at, agent.sample, clock, key(seed, Stream.SAMPLE, clock.updates))
+        state, update = agent.update(state, segment, clock, seed)
+        if agent.sample.prioritised:
+            replay = rp.reprioritise(replay, segment.index, update.priority)
+        return state, replay, update.metrics
+
+    updates = jax.vmap(one_update, in_axes=(0, 0, None, None, 0))
+
+    # The scan is outside the vmap, so that the clock it advances stays one number for all seeds.
+    @partial(jax.jit, donate_argnums=(0, 1))
+    def learn(state: Any, replay: rp.Replay, at: Any, clock: Clock, seeds: Any):
+        def body(carry: tuple[Any, rp.Replay], i: Any):
+            now = Clock(clock.agent_steps, clock.updates + i)
+            state, replay, metrics = updates(*carry, at, now, seeds)
+            return (state, replay), metrics
+
+        # Unrolled by two: inside a loop the CPU backend runs each operation on one core and copies its carry.
+        updates_due = jnp.arange(agent.updates_per_step)
+        (state, replay), metrics = jax.lax.scan(body, (state, replay), updates_due, unroll=min(2, len(updates_due)))
+        return state, replay, jax.tree.map(lambda m: jnp.mean(m, axis=0), metrics)
+
+    def probe(state: Any, replay: rp.Replay, at: Any, clock: Clock, seed: Any):
+        segment = rp.sample(replay, at, agent.sample, clock, key(seed, Stream.PROBE, clock.updates))
+        return agent.gradient_norms(state, segment, clock, seed)
+
+    def guard(state: Any, good: Any):
+        finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(state)]).all()
+        return finite, jax.tree.map(lambda new, old: jnp.where(finite, new, old), state, good)
+
+    def start(seed: Any):
+        return agent.init(seed), rp.init(spec, capacity)
+
+    return Lifted(
+        init=jax.jit(jax.vmap(start)),
+        act=jax.jit(jax.vmap(partial(_call, agent.act, True), in_axes=(0, 0, None, 0, 0))),
+        play=jax.jit(jax.vmap(partial(_call, agent.act, False), in_axes=(0, 0, None, 0, 0))),
+        learn=learn,
+        insert=jax.jit(jax.vmap(rp.insert, in_axes=(0, 0, None)), donate_argnums=0),
+        probe=jax.jit(jax.vmap(probe, in_axes=(0, 0, None, None, 0))),
+        values_along=jax.jit(jax.vmap(agent.values_along, in_axes=(0, 0, 0, None)), static_argnums=3),
+        guard=jax.jit(jax.vmap(guard), donate_argnums=1),
+    )
+
+
+def _call(function: Callable[..., Any], last: bool, *arguments: Any) -> Any:
+    """A static last argument bound where vmap cannot take it."""
+    return function(*arguments, last)

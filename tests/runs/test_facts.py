@@ -1,0 +1,95 @@
+"""Facts name versions, commit and machine, and nothing that identifies a person."""
+
+import getpass
+import json
+import platform
+import subprocess
+
+import numpy as np
+import pytest
+
+from vcrl.runs import facts as module
+from vcrl.runs.facts import facts
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A repository of its own with a committed file in it."""
+    monkeypatch.delenv("VCRL_COMMIT", raising=False)
+    package = tmp_path / "src" / "vcrl"
+    package.mkdir(parents=True)
+    (package / "a.py").write_text("1\n")
+    (tmp_path / ".gitignore").write_text("ignored/\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    git(tmp_path, *who, "commit", "-q", "--no-gpg-sign", "--no-verify", "-m", "first")
+    monkeypatch.setattr(module, "PACKAGE", package)
+    return tmp_path
+
+
+def git(folder, *arguments):
+    return subprocess.run(
+        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_versions_and_machine():
+    found = facts()
+    assert found["numpy"] == np.__version__ and found["python"] == platform.python_version()
+    assert found["jax"] and found["vcrl"] and found["cpus"] >= 1
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_no_names_of_people_or_hosts():
+    words = json.dumps(facts()).split('"')
+    assert platform.node() not in words and getpass.getuser() not in words
+
+
+def test_the_commit_of_a_clean_checkout(checkout):
+    assert module._commit() == (git(checkout, "rev-parse", "HEAD"), False)
+
+
+@pytest.mark.parametrize("name", ["a.py", "new.py"])
+def test_changed_or_new_code_is_dirty(checkout, name):
+    (checkout / "src" / "vcrl" / name).write_text("2\n")
+    assert module._commit() == (git(checkout, "rev-parse", "HEAD"), True)
+
+
+def test_files_outside_the_package_do_not_make_it_dirty(checkout):
+    (checkout / "notes.txt").write_text("")
+    assert module._commit()[1] is False
+
+
+def test_installed_inside_somebody_elses_checkout(checkout, monkeypatch):
+    package = checkout / "ignored" / "vcrl"
+    package.mkdir(parents=True)
+    (package / "a.py").write_text("1\n")
+    monkeypatch.setattr(module, "PACKAGE", package)
+    assert module._commit() == (None, None)
+
+
+def test_no_checkout_and_no_git(tmp_path, monkeypatch):
+    monkeypatch.delenv("VCRL_COMMIT", raising=False)
+    monkeypatch.setattr(module, "PACKAGE", tmp_path)
+    assert module._commit() == (None, None)
+    monkeypatch.setenv("PATH", "")
+    assert module._commit() == (None, None)
+
+
+def test_a_slow_git_is_not_waited_for(checkout, monkeypatch):
+    def slow(command, **options):
+        raise subprocess.TimeoutExpired(command, options["timeout"])
+
+    monkeypatch.setattr(subprocess, "run", slow)
+    assert module._commit() == (None, None)
+
+
+def test_the_environment_speaks_for_a_bare_copy(checkout, monkeypatch):
+    monkeypatch.setenv("VCRL_COMMIT", "abc123")
+    found = facts()
+    assert (found["commit"], found["dirty"]) == ("abc123", None)
+
+
+def test_a_package_that_is_absent_has_no_version():
+    assert module._version("no-such-package-anywhere") is None
