@@ -33,7 +33,10 @@ class Sample(NamedTuple):
     gamma: float
     stack: int
     prioritised: bool
-    correction: tuple[float, float] = (1.0, 1.0)  # exponent of the importance weights, at the first and last step
+    correction: tuple[float, float] = (
+        1.0,
+        1.0,
+    )  # exponent of the importance weights, at the first and last step
     span: tuple[int, int] = (0, 1)  # agent steps between which it moves, linearly
 
     @property
@@ -43,7 +46,9 @@ class Sample(NamedTuple):
 
 
 def init(spec: EnvSpec, capacity: int) -> Replay:
-    shape, kind = ((), jnp.int32) if not isinstance(spec.actions, Box) else ((spec.actions.size,), jnp.float32)
+    shape, kind = (
+        ((), jnp.int32) if not isinstance(spec.actions, Box) else ((spec.actions.size,), jnp.float32)
+    )
     flag = jnp.zeros(capacity, bool)
     return Replay(
         frame=jnp.zeros((capacity, *spec.frame), jnp.uint8),
@@ -111,7 +116,9 @@ def gather(replay: Replay, index: Int[Array, " B"], spec: Sample) -> Segment:
     gone = jnp.concatenate([jnp.zeros_like(terminal[:1]), (terminal | pad)[:-1]])
     exists = jnp.cumsum(gone.astype(jnp.int32), axis=0) == 0
     alive = exists & ~pad
-    last = jnp.sum(exists.astype(jnp.int32), axis=0) - 1  # offset of the episode's last state within the window
+    last = (
+        jnp.sum(exists.astype(jnp.int32), axis=0) - 1
+    )  # offset of the episode's last state within the window
     seen, targets = jnp.arange(spec.steps + 1)[:, None], jnp.arange(spec.targets)[:, None]
     lives = alive[: spec.targets]
     return Segment(
@@ -153,7 +160,9 @@ def draw(mass: Float[Array, " Cap"], uniform: Float[Array, " B"], block: int = 2
         running = jnp.cumsum(masses, axis=-1)
         at = jnp.argmax(running > level[..., None], axis=-1)
         # Rounding may put the level above the last sum, or a step of the running sum below its neighbour.
-        at = jnp.where(jnp.take_along_axis(masses, at[..., None], -1)[..., 0] > 0, at, jnp.argmax(masses, axis=-1))
+        at = jnp.where(
+            jnp.take_along_axis(masses, at[..., None], -1)[..., 0] > 0, at, jnp.argmax(masses, axis=-1)
+        )
         before = jnp.take_along_axis(running - masses, at[..., None], -1)[..., 0]
         return at, level - before
 
@@ -171,4 +180,6 @@ def reprioritise(replay: Replay, index: Int[Array, " B"], priority: Float[Array,
 
 def size_in_bytes(spec: EnvSpec, capacity: int) -> int:
     """What the replay of one seed takes."""
-    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(lambda: init(spec, capacity))))
+    return sum(
+        x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(lambda: init(spec, capacity)))
+    )

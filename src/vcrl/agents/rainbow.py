@@ -133,7 +133,9 @@ def update(
 ) -> tuple[RainbowState, Update]:
     config, weight = setup.config, weights(setup, clock)
 
-    def total(online: RainbowNets) -> tuple[Array, tuple[dict[str, Array], tuple[Stats | None, Array, Metrics]]]:
+    def total(
+        online: RainbowNets,
+    ) -> tuple[Array, tuple[dict[str, Array], tuple[Stats | None, Array, Metrics]]]:
         named, rest = losses(setup, online, state, segment, clock, seed)
         assert named.keys() == weight.keys(), f"losses {list(named)} but weights {list(weight)}"
         return sum((weight[name] * named[name] for name in named), jnp.zeros(())), (named, rest)
@@ -159,16 +161,15 @@ def losses(
 ) -> tuple[dict[str, Array], tuple[Stats | None, Array, Metrics]]:
     """Every named loss of one batch, unweighted; beside them new running statistics, surprise and metrics."""
     values, stats = setup.values, state.stats
-    aug = jax.random.split(key(seed, Stream.AUGMENT, clock.updates), 4)
+    aug = jax.random.split(key(seed, Stream.AUGMENT, clock.updates))
     target = still(state.online if state.target is None else state.target)
     q = online.q_head.draw(key(seed, Stream.NOISE, clock.updates + 1))
     # The target head has the noise of the update before: in the reference it was copied with the weights.
     q_target = target.q_head.draw(key(seed, Stream.NOISE, clock.updates))
 
-    encode = partial(_encode, setup)
-    td_target = _bellman(setup, state.online, still(q), target, q_target, segment, aug)
-    real = encode(target.encoder, aug[2], segment.obs[1:])
-    imagined = encode(online.encoder, aug[3], segment.obs[:1])
+    chosen, worth, real = _look(setup, state, target, segment, aug[0])
+    td_target = _bellman(setup, still(q), chosen, q_target, worth, segment)
+    imagined = _encode(setup, online.encoder, aug[1], segment.obs[:1])
     if online.transition is not None and stats is not None:
         imagined, stats = imagine(online.transition, imagined[0], segment.action[:-1], stats, learning=True)
 
@@ -184,20 +185,42 @@ def losses(
         named[name], more = TERMS[type(term)](term, view, stream)
         extra |= more
     means = {name: jnp.mean(segment.weight * loss) for name, loss in named.items()}
-    return means, (stats, values.surprise(taken, td_target[0]), {name: jnp.mean(x) for name, x in extra.items()})
+    return means, (
+        stats,
+        values.surprise(taken, td_target[0]),
+        {name: jnp.mean(x) for name, x in extra.items()},
+    )
+
+
+def _look(
+    setup: Setup, state: RainbowState, target: RainbowNets, segment: Segment, k: Array
+) -> tuple[Array, Array, Array]:
+    """States that carry no gradient: bootstrap ones by the online and by the target encoder, and the real ones.
+
+    Where target and online weights are the same, one pass serves all three.
+    """
+    online, boot, real = still(state.online), segment.boot_obs, segment.obs[1:]
+    if state.target is None:
+        states = _encode(setup, online.encoder, k, jnp.concatenate([boot, boot, real]))
+        return states[: len(boot)], states[len(boot) : 2 * len(boot)], states[2 * len(boot) :]
+    one, two = jax.random.split(k)
+    states = _encode(setup, target.encoder, one, jnp.concatenate([boot, real]))
+    return _encode(setup, online.encoder, two, boot), states[: len(boot)], states[len(boot) :]
 
 
 def _bellman(
-    setup: Setup, online: RainbowNets, q: QHead, target: RainbowNets, q_target: QHead, segment: Segment, aug: Array
+    setup: Setup, q: QHead, chosen: Array, q_target: QHead, worth: Array, segment: Segment
 ) -> Float[Array, "K' B E"]:
-    """Targets of the taken actions at t..t+K'-1, each from its own n-step return and its own bootstrap state."""
+    """Targets of the taken actions at t..t+K'-1, each from its own n-step return and its own bootstrap state.
+
+    Double-Q: the online head chooses the action, with its current noise and an augmentation of its own.
+    """
     values = setup.values
-    worth = values.read(q_target, _encode(setup, target.encoder, aug[1], segment.boot_obs))
-    # Double-Q: the online head chooses the action, with its current noise and an augmentation of its own.
-    chooser = (
-        values.read(q, _encode(setup, online.encoder, aug[0], segment.boot_obs)) if setup.config.double else worth
+    readings = values.read(q_target, worth)
+    chooser = values.read(q, chosen) if setup.config.double else readings
+    return still(
+        values.bellman(double_q(values.scalar(chooser), readings), segment.returns, segment.discount)
     )
-    return still(values.bellman(double_q(values.scalar(chooser), worth), segment.returns, segment.discount))
 
 
 def _encode(
@@ -237,12 +260,16 @@ def gradient_norms(
     setup: Setup, state: RainbowState, segment: Segment, clock: Clock, seed: Int[Array, ""]
 ) -> Metrics:
     """How hard each weighted loss pulls on the weights, on one batch."""
+    weight = weights(setup, clock)
 
-    def norm(name: str) -> Array:
-        gradient = jax.grad(lambda online: losses(setup, online, state, segment, clock, seed)[0][name])
-        return optax.global_norm(gradient(state.online))
+    def stacked(online: RainbowNets) -> Float[Array, " terms"]:
+        named, _ = losses(setup, online, state, segment, clock, seed)
+        return jnp.stack([weight[name] * named[name] for name in weight])
 
-    return {f"grad_norm/{name}": weight * norm(name) for name, weight in weights(setup, clock).items()}
+    _, pull = jax.vjp(stacked, state.online)
+    # One backward pass for all of them, batched over which loss is asked about.
+    norms = jax.vmap(lambda which: optax.global_norm(pull(which)[0]))(jnp.eye(len(weight)))
+    return {f"grad_norm/{name}": norms[i] for i, name in enumerate(weight)}
 
 
 def values_along(

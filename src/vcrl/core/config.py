@@ -59,7 +59,9 @@ def from_json(cls: Any, data: Any, where: str = "config") -> Any:
         kinds = [inner[0]] * len(items) if inner[-1] is Ellipsis else list(inner)
         if len(kinds) != len(items):
             raise UserError(f"{where}: expected {len(kinds)} items, found {len(items)}")
-        return tuple(from_json(k, v, f"{where}[{i}]") for i, (k, v) in enumerate(zip(kinds, items, strict=True)))
+        return tuple(
+            from_json(k, v, f"{where}[{i}]") for i, (k, v) in enumerate(zip(kinds, items, strict=True))
+        )
     if cls is float and type(data) is int:
         return float(data)
     if cls is Any or type(data) is cls:

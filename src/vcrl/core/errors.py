@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 
 class UserError(Exception):
-    """Bad input. The command line prints it as one line and exits with 2; from Python it is an ordinary exception."""
+    """Bad input. The command line prints it as one line and exits with 2; in Python it is an ordinary exception."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UserError:

@@ -18,4 +18,5 @@ class Stream(IntEnum):
 
 
 def key(seed: Int[Array, ""] | int, stream: Stream, counter: Int[Array, ""] | int) -> Array:
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), int(stream)), counter)
+    """One hash: counters may run to 2^28, a thousand times the updates of an Atari-100K run."""
+    return jax.random.fold_in(jax.random.key(seed), counter * 16 + int(stream))

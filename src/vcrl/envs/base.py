@@ -1,6 +1,6 @@
 """The two methods an environment adapter must have, and the two that let it resume exactly."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -14,13 +14,14 @@ class Step(NamedTuple):
 
     frame: np.ndarray  # uint8 L H W C, the newest frame only
     reward: np.ndarray  # float32 L, raw; clipping belongs to the learner
-    terminal: np.ndarray  # bool L, nothing follows: do not bootstrap (a lost life too, if the protocol says so)
+    terminal: np.ndarray  # bool L, nothing follows: do not bootstrap (a lost life too, if so agreed)
     last: np.ndarray  # bool L, the episode the learner sees ends here
     over: np.ndarray  # bool L, the game itself ended: the score counts
 
 
+@runtime_checkable
 class VecEnv(Protocol):
-    """All lanes at once, on the host. No auto-reset, no stacking, no statistics: `lanes.py` does those for everyone."""
+    """All lanes at once, on the host. No auto-reset, no stacking, no statistics: `lanes.py` does those."""
 
     spec: EnvSpec
     lanes: int

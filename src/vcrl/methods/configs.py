@@ -38,7 +38,9 @@ class Augment:
 @dataclass(frozen=True)
 class Priority:
     exponent: float = knob(0.5, PAPER)
-    correction: tuple[float, float] = knob((0.4, 1.0), PAPER, "exponent of the importance weights, first and last")
+    correction: tuple[float, float] = knob(
+        (0.4, 1.0), PAPER, "exponent of the importance weights, first and last"
+    )
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,19 @@ def augment(
     """
     *leading, height, width, channels = obs.shape
     flat = obs.reshape(-1, height, width, channels)
-    move, bright = jax.random.split(key)
+    # One call of the generator for everything: each call costs a compiled loop of its own.
+    chance = jax.random.uniform(key, (3, len(flat), 1, 1), minval=1e-7, maxval=1.0)
     if shift:
-        offset = jax.random.randint(move, (2, len(flat), 1), -shift, shift + 1)
+        offset = jnp.floor(chance[:2, :, :, 0] * (2 * shift + 1)).astype(jnp.int32) - shift
         rows = jnp.clip(jnp.arange(height) + offset[0], 0, height - 1)
         columns = jnp.clip(jnp.arange(width) + offset[1], 0, width - 1)
-        flat = jax.vmap(lambda image, r, c: image[r][:, c])(flat, rows, columns)
-    out = to_float(flat)
+        # A single gather over pixels: XLA fuses it into the patches of the first convolution, where two in a row
+        # would be computed again for every patch.
+        pixel = (rows[:, :, None] * width + columns[:, None, :]).reshape(len(flat), -1, 1)
+        flat = jnp.take_along_axis(flat.reshape(len(flat), -1, channels), pixel, axis=1, mode="clip")
+    scale = jnp.full((len(flat), 1, 1), 255.0)
     if intensity:
-        noise = jnp.clip(jax.random.normal(bright, (len(flat), 1, 1, 1)), -2, 2)
-        out = out * (1 + intensity * noise)
-    # Without the barrier XLA computes the whole augmentation anew for every patch the first convolution cuts.
-    return jax.lax.optimization_barrier(out.reshape(*leading, height, width, channels))
+        normal = jax.scipy.special.ndtri(chance[2])
+        scale = scale / (1 + intensity * jnp.clip(normal, -2, 2))
+    out = flat.reshape(len(flat), -1, channels).astype(jnp.float32) / scale
+    return out.reshape(*leading, height, width, channels)

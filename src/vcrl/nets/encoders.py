@@ -8,7 +8,7 @@ from vcrl.nets.layers import Conv, renormalise
 
 # (channels, kernel, stride) of each layer
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # 84 pixels -> 7x7x64
-SMALL = ((16, 4, 2), (32, 3, 2))  # 16 pixels -> 3x3x32
+SMALL = ((16, 4, 2), (16, 3, 2))  # 16 pixels -> 3x3x16
 
 LAYERS = {"nature": NATURE, "small": SMALL}
 

@@ -1,5 +1,7 @@
 """What is read off a state: action values, and the vectors SPR compares."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,9 @@ Layer = Linear | NoisyLinear
 
 
 def _layer(key: Array, inputs: int, outputs: int, sigma: float | None) -> Layer:
-    return Linear.make(key, inputs, outputs) if sigma is None else NoisyLinear.make(key, inputs, outputs, sigma)
+    return (
+        Linear.make(key, inputs, outputs) if sigma is None else NoisyLinear.make(key, inputs, outputs, sigma)
+    )
 
 
 class QHead(eqx.Module):
@@ -35,13 +39,22 @@ class QHead(eqx.Module):
         )
 
     def draw(self, key: Array) -> "QHead":
-        keys = iter(jax.random.split(key, 4))
-        return self._plain(lambda layer: layer.draw(next(keys)))
+        """The head under one sample of noise; all layers share one call of the generator."""
+        layers = [x for x in (*self.advantage, *self.value) if isinstance(x, NoisyLinear)]
+        noise = jax.random.normal(key, (sum(sum(x.weight.shape) for x in layers),))
+
+        def turn(layer: NoisyLinear) -> Linear:
+            nonlocal noise
+            size = sum(layer.weight.shape)
+            mine, noise = noise[:size], noise[size:]
+            return layer.draw(mine)
+
+        return self._plain(turn)
 
     def mean(self) -> "QHead":
-        return self._plain(lambda layer: layer.mean())
+        return self._plain(NoisyLinear.mean)
 
-    def _plain(self, turn) -> "QHead":
+    def _plain(self, turn: Callable[[NoisyLinear], Linear]) -> "QHead":
         def plain(layers: tuple[Layer, Layer]) -> tuple[Layer, Layer]:
             one, two = (turn(x) if isinstance(x, NoisyLinear) else x for x in layers)
             return one, two

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-def uniform(key: Array, shape: tuple[int, ...], fan_in: int) -> Array:
-    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)), the default of the reference code's framework for weights and biases."""
+def weight_and_bias(key: Array, fan_in: int, outputs: int) -> tuple[Float[Array, "I O"], Float[Array, " O"]]:
+    """Both U(-1/sqrt(fan_in), 1/sqrt(fan_in)), the default of the reference code's framework."""
     bound = fan_in**-0.5
-    return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+    both = jax.random.uniform(key, (fan_in + 1, outputs), minval=-bound, maxval=bound)
+    return both[:-1], both[-1]
 
 
 class Linear(eqx.Module):
@@ -20,8 +21,7 @@ class Linear(eqx.Module):
 
     @staticmethod
     def make(key: Array, inputs: int, outputs: int) -> "Linear":
-        weight, bias = jax.random.split(key)
-        return Linear(uniform(weight, (inputs, outputs), inputs), uniform(bias, (outputs,), inputs))
+        return Linear(*weight_and_bias(key, inputs, outputs))
 
     def __call__(self, x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
         return x @ self.weight + self.bias
@@ -45,13 +45,13 @@ class NoisyLinear(eqx.Module):
         return NoisyLinear(
             mu.weight,
             mu.bias,
-            jnp.full((inputs, outputs), sigma * inputs**-0.5),
-            jnp.full((outputs,), sigma * outputs**-0.5),
+            jnp.full((inputs, outputs), sigma * inputs**-0.5, jnp.float32),
+            jnp.full((outputs,), sigma * outputs**-0.5, jnp.float32),
         )
 
-    def draw(self, key: Array) -> Linear:
-        inputs, outputs = self.weight.shape
-        noise = jax.random.normal(key, (inputs + outputs,))
+    def draw(self, noise: Float[Array, " I+O"]) -> Linear:
+        """The layer under this standard-normal noise."""
+        inputs = self.weight.shape[0]
         noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
         into, out = noise[:inputs], noise[inputs:]
         return Linear(
@@ -76,11 +76,8 @@ class Conv(eqx.Module):
 
     @staticmethod
     def make(key: Array, inputs: int, outputs: int, size: int, stride: int = 1, padding: int = 0) -> "Conv":
-        weight, bias = jax.random.split(key)
-        fan_in = size * size * inputs
-        return Conv(
-            uniform(weight, (size, size, inputs, outputs), fan_in), uniform(bias, (outputs,), fan_in), stride, padding
-        )
+        weight, bias = weight_and_bias(key, size * size * inputs, outputs)
+        return Conv(weight.reshape(size, size, inputs, outputs), bias, stride, padding)
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
         size, stride, weight = self.weight.shape[0], self.stride, self.weight
@@ -130,7 +127,12 @@ class BatchNorm(eqx.Module):
         return Stats(jnp.zeros(channels), jnp.ones(channels))
 
     def __call__(
-        self, x: Float[Array, "*n C"], stats: Stats, learning: bool, momentum: float = 0.1, epsilon: float = 1e-5
+        self,
+        x: Float[Array, "*n C"],
+        stats: Stats,
+        learning: bool,
+        momentum: float = 0.1,
+        epsilon: float = 1e-5,
     ) -> tuple[Float[Array, "*n C"], Stats]:
         mean, var = stats
         if learning:
@@ -138,7 +140,9 @@ class BatchNorm(eqx.Module):
             mean, var = jnp.mean(x, axes), jnp.var(x, axes)
             count = x.size // x.shape[-1]
             unbiased = var * (count / max(count - 1, 1))
-            new = jax.tree.map(lambda old, now: (1 - momentum) * old + momentum * now, stats, Stats(mean, unbiased))
+            new = jax.tree.map(
+                lambda old, now: (1 - momentum) * old + momentum * now, stats, Stats(mean, unbiased)
+            )
             stats = jax.lax.stop_gradient(new)
         return (x - mean) * jax.lax.rsqrt(var + epsilon) * self.scale + self.bias, stats
 

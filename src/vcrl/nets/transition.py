@@ -41,7 +41,11 @@ class Transition(eqx.Module):
 
 
 def imagine(
-    transition: Transition, state: Float[Array, "B H W C"], actions: Int[Array, "K B"], stats: Stats, learning: bool
+    transition: Transition,
+    state: Float[Array, "B H W C"],
+    actions: Int[Array, "K B"],
+    stats: Stats,
+    learning: bool,
 ) -> tuple[Float[Array, "K+1 B H W C"], Stats]:
     """z^_t = z_t, z^_{t+k+1} = h(z^_{t+k}, a_{t+k}): the start and the K states that follow from the actions.
 

@@ -7,7 +7,9 @@ from jaxtyping import Array, Float
 
 
 class Distance(Protocol):
-    def __call__(self, prediction: Float[Array, "*n E"], target: Float[Array, "*n E"], /) -> Float[Array, "*n"]: ...
+    def __call__(
+        self, prediction: Float[Array, "*n E"], target: Float[Array, "*n E"], /
+    ) -> Float[Array, "*n"]: ...
 
 
 def cross_entropy(log_prob: Float[Array, "*n E"], target: Float[Array, "*n E"]) -> Float[Array, "*n"]:
@@ -20,7 +22,9 @@ def squared_error(prediction: Float[Array, "*n E"], target: Float[Array, "*n E"]
     return jnp.sum(jnp.square(prediction - target), axis=-1)
 
 
-def unit_distance(a: Float[Array, "*n D"], b: Float[Array, "*n D"], epsilon: float = 1e-3) -> Float[Array, "*n"]:
+def unit_distance(
+    a: Float[Array, "*n D"], b: Float[Array, "*n D"], epsilon: float = 1e-3
+) -> Float[Array, "*n"]:
     """Squared distance of two vectors scaled to unit length, 2 - 2 cos(a, b); norms are kept above `epsilon`."""
 
     def unit(x: Float[Array, "*n D"]) -> Float[Array, "*n D"]:

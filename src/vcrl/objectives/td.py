@@ -13,7 +13,12 @@ class NStep(NamedTuple):
 
 
 def n_step(
-    reward: Float[Array, "T *b"], terminal: Bool[Array, "T *b"], pad: Bool[Array, "T *b"], *, n: int, gamma: float
+    reward: Float[Array, "T *b"],
+    terminal: Bool[Array, "T *b"],
+    pad: Bool[Array, "T *b"],
+    *,
+    n: int,
+    gamma: float,
 ) -> NStep:
     """n-step returns from each of the first T - n rows (the R_k and D_k of discrete VCR).
 

@@ -20,11 +20,15 @@ class Lifted(NamedTuple):
     init: Callable[..., Any]  # seeds -> state, replay
     act: Callable[..., Any]  # state, obs S B, clock, seeds, draw S B 2 -> action S B; exploring
     play: Callable[..., Any]  # the same without exploring
-    learn: Callable[..., Any]  # state, replay, at, clock, seeds -> state, replay, metrics S; donates state and replay
+    learn: Callable[
+        ..., Any
+    ]  # state, replay, at, clock, seeds -> state, replay, metrics S; donates state and replay
     insert: Callable[..., Any]  # replay, row S, at -> replay; donates replay
     probe: Callable[..., Any]  # state, replay, at, clock, seeds -> gradient norm of every loss, S
     values_along: Callable[..., Any]  # state, obs S P, actions S K+1 P, batch statistics -> Q S K+1 P
-    guard: Callable[..., Any]  # state, last good state -> finite S, newest good state; donates the last good one
+    guard: Callable[
+        ..., Any
+    ]  # state, last good state -> finite S, newest good state; donates the last good one
 
 
 def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
@@ -47,7 +51,9 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
 
         # Unrolled by two: inside a loop the CPU backend runs each operation on one core and copies its carry.
         updates_due = jnp.arange(agent.updates_per_step)
-        (state, replay), metrics = jax.lax.scan(body, (state, replay), updates_due, unroll=min(2, len(updates_due)))
+        (state, replay), metrics = jax.lax.scan(
+            body, (state, replay), updates_due, unroll=min(2, len(updates_due))
+        )
         return state, replay, jax.tree.map(lambda m: jnp.mean(m, axis=0), metrics)
 
     def probe(state: Any, replay: rp.Replay, at: Any, clock: Clock, seed: Any):
