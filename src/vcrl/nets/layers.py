@@ -49,8 +49,8 @@ class NoisyLinear(eqx.Module):
             jnp.full((outputs,), sigma * outputs**-0.5, jnp.float32),
         )
 
-    def draw(self, noise: Float[Array, " I+O"]) -> Linear:
-        """The layer under this standard-normal noise."""
+    def draw(self, noise: Float[Array, " {sum(self.weight.shape)}"]) -> Linear:
+        """The layer under this standard-normal noise: a number for each input, then one for each output."""
         inputs = self.weight.shape[0]
         noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
         into, out = noise[:inputs], noise[inputs:]

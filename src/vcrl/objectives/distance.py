@@ -1,11 +1,12 @@
 """Distances between a predicted and a target value; the last axis is what one value consists of."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
+@runtime_checkable
 class Distance(Protocol):
     def __call__(
         self, prediction: Float[Array, "*n E"], target: Float[Array, "*n E"], /

@@ -1,0 +1,29 @@
+"""vcrl: value-consistent representation learning for data-efficient agents from pixels."""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vcrl import objectives
+    from vcrl.training.plan import Schedule
+    from vcrl.training.run import Run, load_run, train
+
+__version__ = version("vcrl")
+__all__ = ["Run", "Schedule", "load_run", "objectives", "train"]
+
+_HOME = {
+    "train": "vcrl.training.run",
+    "load_run": "vcrl.training.run",
+    "Run": "vcrl.training.run",
+    "Schedule": "vcrl.training.plan",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names on first use: planning and reporting must not wait for JAX."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name == "objectives":
+        return import_module("vcrl.objectives")
+    raise AttributeError(f"module 'vcrl' has no attribute '{name}'")

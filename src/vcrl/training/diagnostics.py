@@ -1,0 +1,78 @@
+"""What a training can be asked about itself: how wrong the values of imagined states are."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vcrl.training.evaluate import WAVE, Trajectory, play
+from vcrl.training.plan import Plan
+
+
+class Positions(NamedTuple):
+    """The first P positions of one seed's evaluation trajectories, with what followed each of them."""
+
+    obs: np.ndarray  # P H W C
+    action: np.ndarray  # K+1 P, taken at t+k
+    returns: np.ndarray  # K+1 P, G_{t+k}
+    inside: np.ndarray  # K+1 P, whether t+k is still in the trajectory
+
+
+def q_error(plan: Plan, act: Callable[..., Any], values_along: Callable[..., Any], state: Any, steps: int) -> Any:
+    """E = 1/(T K) sum_t sum_k |Q(z^_{t+k}, a_{t+k}) - G_{t+k}| 1[t+k <= T] for every seed.
+
+    The normaliser is T K, also where steps run past the end, as the paper has it. Beside it the error of the real
+    state (k = 0), and the imagined one with the batch norm's batch statistics, which is how it was trained.
+    """
+    limit = plan.schedule.q_error_positions
+    found = [positions(t, steps, limit, plan.config.gamma) for t in trajectories(plan, act, state, limit)]
+    obs, action, returns, inside = (np.stack([getattr(p, name) for p in found]) for name in Positions._fields)
+
+    def error(batch_statistics: bool) -> np.ndarray:
+        values = np.asarray(values_along(state, obs, action, batch_statistics))
+        return np.abs(values - returns[:, : values.shape[1]]) * inside[:, : values.shape[1]]
+
+    running = error(False)
+    out = {"q_error/real": running[:, 0].sum(axis=-1) / limit}
+    if running.shape[1] > 1:
+        out["q_error/imagined"] = running[:, 1:].sum(axis=(1, 2)) / (limit * steps)
+        out["q_error/imagined_batch_norm"] = error(True)[:, 1:].sum(axis=(1, 2)) / (limit * steps)
+    return out
+
+
+def trajectories(plan: Plan, act: Callable[..., Any], state: Any, limit: int) -> list[list[Trajectory]]:
+    """Whole evaluation episodes of every seed, in order, until each seed has at least `limit` positions."""
+    kept: list[list[Trajectory]] = [[] for _ in plan.seeds]
+    wave = 0
+    while min(sum(len(t.action) for t in mine) for mine in kept) < limit:
+        for mine, games in zip(kept, play(plan, act, state, wave, WAVE // 2, record=True), strict=True):
+            mine.extend(game.trajectory for game in games if game.trajectory is not None)
+        wave += 1
+    return kept
+
+
+def positions(found: list[Trajectory], steps: int, limit: int, gamma: float) -> Positions:
+    """Line up the trajectories of one seed; an episode of the learner ends at each terminal (a lost life too)."""
+    parts = [part for trajectory in found for part in _lives(trajectory)]
+    length = np.concatenate([np.arange(len(p.action), 0, -1) for p in parts])  # positions left, this one included
+    returns = np.concatenate([discounted(p.reward, gamma) for p in parts])
+    action = np.concatenate([p.action for p in parts])
+    ahead = np.arange(steps + 1)[:, None]
+    at = np.minimum(np.arange(limit) + ahead, len(action) - 1)
+    return Positions(
+        np.concatenate([p.obs for p in parts])[:limit], action[at], returns[at], ahead < length[None, :limit]
+    )
+
+
+def discounted(reward: np.ndarray, gamma: float) -> np.ndarray:
+    """G_t = sum_i gamma^i r_{t+i} to the end."""
+    out = np.zeros(len(reward) + 1)
+    for t in range(len(reward) - 1, -1, -1):
+        out[t] = reward[t] + gamma * out[t + 1]
+    return out[:-1].astype(np.float32)
+
+
+def _lives(trajectory: Trajectory) -> list[Trajectory]:
+    ends = [*(np.flatnonzero(trajectory.terminal) + 1), len(trajectory.action)]
+    starts = [0, *ends[:-1]]
+    return [Trajectory(*(x[a:b] for x in trajectory)) for a, b in zip(starts, ends, strict=True) if b > a]

@@ -1,0 +1,77 @@
+"""Whole episodes without exploration, all seeds and many episodes of each in one batch."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vcrl.core.types import Clock
+from vcrl.envs.lanes import Finished, Lanes
+from vcrl.training.plan import Plan
+
+EVAL_SALT = 1  # evaluation games are never training games
+WAVE = 64  # episodes of a seed that run side by side
+
+
+class Trajectory(NamedTuple):
+    """One evaluation episode as the learner would have seen it."""
+
+    obs: np.ndarray  # T H W C, stacks
+    action: np.ndarray  # T
+    reward: np.ndarray  # T, as the learner is given it
+    terminal: np.ndarray  # T
+
+
+class Played(NamedTuple):
+    finished: Finished
+    trajectory: Trajectory | None
+
+
+def play(
+    plan: Plan, act: Callable[..., Any], state: Any, wave: int, lanes: int, record: bool = False
+) -> list[list[Played]]:
+    """Episodes wave*lanes .. (wave+1)*lanes-1 of every seed, in order; `act` is the lifted `play`."""
+    count = len(plan.seeds)
+    episodes = np.tile(np.arange(wave * lanes, (wave + 1) * lanes), count)
+    stack = plan.config.observation.stack
+    field = Lanes(plan.task.make(count * lanes), np.repeat(plan.seeds, lanes), stack, EVAL_SALT, episodes)
+    done: dict[int, Finished] = {}
+    ticks: list[tuple[np.ndarray, ...]] = []
+    seeds, clock = np.array(plan.seeds), Clock(np.int32(0), np.int32(0))
+    limit = plan.protocol.horizon
+    while len(done) < count * lanes:
+        obs = field.obs
+        draw = np.stack([episodes, np.full_like(episodes, len(ticks))], axis=-1).astype(np.int32)
+        action = act(
+            state, obs.reshape(count, lanes, *obs.shape[1:]), clock, seeds, draw.reshape(count, lanes, 2)
+        )
+        row, finished = field.step(np.asarray(action).reshape(count * lanes))
+        ticks.append((obs, row.action, row.reward, row.terminal) if record else ())
+        done |= {f.lane: f for f in finished if f.lane not in done}
+        if limit is not None and len(ticks) >= limit:
+            done |= {lane: _cut(field, lane) for lane in range(count * lanes) if lane not in done}
+    paths = [_trajectory(plan, ticks, done[lane]) if record else None for lane in range(count * lanes)]
+    flat = [Played(done[lane], paths[lane]) for lane in range(count * lanes)]
+    return [flat[i * lanes : (i + 1) * lanes] for i in range(count)]
+
+
+def scores(plan: Plan, act: Callable[..., Any], state: Any, episodes: int) -> list[list[Finished]]:
+    """The first `episodes` evaluation games of every seed."""
+    lanes = min(episodes, WAVE)
+    waves = [play(plan, act, state, wave, lanes) for wave in range(-(-episodes // lanes))]
+    return [[p.finished for wave in waves for p in wave[i]][:episodes] for i in range(len(plan.seeds))]
+
+
+def learner_reward(plan: Plan, reward: np.ndarray) -> np.ndarray:
+    return np.sign(reward) if plan.config.observation.reward == "sign" else reward
+
+
+def _cut(field: Lanes, lane: int) -> Finished:
+    return Finished(lane, field.seeds[lane], int(field.episode[lane]), float(field.score[lane]), int(field.length[lane]))
+
+
+def _trajectory(plan: Plan, ticks: list[tuple[np.ndarray, ...]], game: Finished) -> Trajectory:
+    obs, action, reward, terminal = (
+        np.stack([tick[i][game.lane] for tick in ticks[: game.length]]) for i in range(4)
+    )
+    return Trajectory(obs, action, learner_reward(plan, reward), terminal)

@@ -1,0 +1,171 @@
+"""What a training will do, decided and checked in full before anything is allocated."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vcrl.core.config import change, digest, to_json
+from vcrl.core.errors import UserError
+from vcrl.core.protocol import Protocol
+from vcrl.core.spec import Discrete
+from vcrl.envs.registry import Task
+from vcrl.envs.registry import find as find_task
+from vcrl.methods import library
+from vcrl.methods.configs import RainbowConfig
+from vcrl.nets.encoders import LAYERS, state_shape
+
+PROTOCOLS = {
+    "toy": Protocol("toy", budget=2000, action_repeat=1, horizon=None, eval_episodes=100, eval_epsilon=0.001),
+    "gym": Protocol("gym", budget=20_000, action_repeat=1, horizon=None, eval_episodes=10, eval_epsilon=0.001),
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When to look at a training. It does not touch what is learned. In agent steps; 0 is never."""
+
+    log: int = 100
+    evaluate: int = 0  # besides the final evaluation
+    q_error: int = 1000
+    q_error_positions: int = 1000
+
+
+@dataclass(frozen=True)
+class Plan:
+    method: str
+    task: Task
+    seeds: tuple[int, ...]
+    config: RainbowConfig
+    protocol: Protocol
+    schedule: Schedule
+
+    @property
+    def capacity(self) -> int:
+        """Rows of replay that can ever be used."""
+        return min(self.config.replay.capacity, self.protocol.budget)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What makes this run this run: with any of it different it would be another folder."""
+        return {
+            "method": self.method,
+            "task": self.task.name,
+            "suite": self.task.suite,
+            "seeds": list(self.seeds),
+            "config": to_json(self.config),
+            "protocol": to_json(self.protocol),
+            "protocol_hash": self.protocol.hash,
+            "schedule": to_json(self.schedule),
+        }
+
+    @property
+    def digest(self) -> str:
+        # Not the seeds: they are in the folder's name, and seeds of one plan belong together.
+        return digest((self.method, self.task.name, self.config, self.protocol, self.schedule))
+
+
+def make_plan(
+    method: str,
+    task: str,
+    seeds: Sequence[int] = (0,),
+    steps: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+    schedule: Schedule | None = None,
+) -> Plan:
+    """Resolve names and numbers; anything that cannot work raises a `UserError` here."""
+    library.find(method)
+    found = find_task(task)
+    config = library.resolve(method, found.suite)
+    if found.suite == "gym" and state_shape(found.spec.frame, LAYERS[config.encoder]) is None:
+        config = change(config, "encoder", "small")
+    for path, value in (changes or {}).items():
+        config = change(config, path, value)
+    protocol = PROTOCOLS[found.suite]
+    if steps is not None:
+        protocol = replace(protocol, budget=steps)
+    plan = Plan(method, found, tuple(seeds), config, protocol, schedule or Schedule())
+    check(plan)
+    return plan
+
+
+def check(plan: Plan) -> None:
+    """Refuse what cannot work, in one line that says what to change."""
+    _check_seeds(plan.seeds)
+    config, spec, budget = plan.config, plan.task.spec, plan.protocol.budget
+    if budget < 1:
+        raise UserError(f"--steps {budget}: a training needs at least one agent step")
+    if not isinstance(spec.actions, Discrete):
+        raise UserError(
+            f"{plan.task.name} has continuous actions and {plan.method} chooses among discrete ones: "
+            "`vcrl tasks` shows which tasks are discrete"
+        )
+    if budget <= config.learn_start:
+        raise UserError(
+            f"--steps {budget} ends before learning starts at {config.learn_start}: give more steps or --learn_start"
+        )
+    if config.encoder not in LAYERS:
+        raise UserError(f"--encoder {config.encoder}: known are {', '.join(LAYERS)}")
+    if state_shape(spec.frame, LAYERS[config.encoder]) is None:
+        raise UserError(f"frames of {spec.frame[0]}x{spec.frame[1]} are too small for the '{config.encoder}' encoder")
+    _check_choice("observation.reward", config.observation.reward, ("sign", "raw"))
+    _check_positive(config)
+    _check_steps(plan)
+
+
+def _check_seeds(seeds: Sequence[int]) -> None:
+    if not seeds:
+        raise UserError("no seeds: give for example --seeds 0:5 or --seeds 0,3,7")
+    if min(seeds) < 0:
+        raise UserError(f"seed {min(seeds)} is negative: seeds count from 0")
+    if len(set(seeds)) < len(seeds):
+        twice = next(s for s in seeds if list(seeds).count(s) > 1)
+        raise UserError(f"seed {twice} is given twice: two lanes of one seed would be the same run")
+    if max(seeds) >= 2**31:
+        raise UserError(f"seed {max(seeds)} is too large: seeds are below 2147483648")
+
+
+def _check_choice(path: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise UserError(f"--{path} {value}: known are {', '.join(known)}")
+
+
+def _check_positive(config: RainbowConfig) -> None:
+    counts = {
+        "batch": config.batch,
+        "n_step": config.n_step,
+        "hidden": config.hidden,
+        "updates_per_step": config.updates_per_step,
+        "observation.stack": config.observation.stack,
+        "target.every": config.target.every,
+        "replay.capacity": config.replay.capacity,
+    }
+    for path, value in counts.items():
+        if value < 1:
+            raise UserError(f"--{path} {value}: must be at least 1")
+
+
+def _check_steps(plan: Plan) -> None:
+    config, horizon = plan.config, plan.task.spec.horizon
+    terms = {name: term for name, term in vars(config.terms).items() if term is not None}
+    for name, term in terms.items():
+        if term.steps < 1:
+            raise UserError(f"--terms.{name}.steps {term.steps}: a term imagines at least one step")
+        if horizon is not None and term.steps >= horizon:
+            raise UserError(
+                f"--terms.{name}.steps {term.steps}: an episode of {plan.task.name} has {horizon} steps, so at most "
+                f"{horizon - 1} can be imagined"
+            )
+    if config.terms.vcr is not None:
+        _check_choice("terms.vcr.taken", config.terms.vcr.taken, ("n-step", "real"))
+        _check_choice("terms.vcr.others", config.terms.vcr.others, ("others", "all", "none"))
+    window = max((term.steps for term in terms.values()), default=0) + config.n_step + 1
+    if config.learn_start < window + config.observation.stack:
+        raise UserError(
+            f"--learn_start {config.learn_start}: a sample spans {window} steps, so learning can start at "
+            f"{window + config.observation.stack} at the earliest"
+        )
+    if plan.capacity < window + config.observation.stack + 1:
+        raise UserError(
+            f"--replay.capacity {plan.capacity}: a sample spans {window} steps; "
+            f"at least {window + config.observation.stack + 1} rows are needed"
+        )

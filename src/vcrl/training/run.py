@@ -1,0 +1,164 @@
+"""A run as a user holds it: train, look, score, act."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rich.console
+
+from vcrl.core.config import from_json
+from vcrl.core.errors import UserError
+from vcrl.core.protocol import Protocol
+from vcrl.core.types import Clock
+from vcrl.envs.lanes import Finished
+from vcrl.envs.registry import find as find_task
+from vcrl.methods.configs import RainbowConfig
+from vcrl.runs import checkpoint, reading
+from vcrl.runs.facts import facts
+from vcrl.runs.folder import RunFolder, run_path
+from vcrl.training import evaluate, loop
+from vcrl.training.console import Console
+from vcrl.training.memory import need_in_bytes
+from vcrl.training.pack import unpack
+from vcrl.training.plan import Plan, Schedule, make_plan
+
+
+class Run:
+    """A run folder with its newest weights. Nothing is read before it is asked for."""
+
+    def __init__(self, path: Path, plan: Plan):
+        self.path, self.plan = path, plan
+        self._state: Any = None
+        self.policy = Policy(self)
+
+    @property
+    def folder(self) -> reading.Run:
+        """The folder's files: `record`, `status`, `metrics()`, `episodes()`, `evaluations()`."""
+        return RunFolder.read(self.path)
+
+    @property
+    def state(self) -> Any:
+        """Weights of all seeds, as of the newest checkpoint; a seed that diverged has its last finite ones."""
+        if self._state is None:
+            found = checkpoint.load(self.path / "checkpoint", _warn)
+            if found is None:
+                raise UserError(f"{self.path} has no checkpoint yet: train it first")
+            training = loop.Training(self.plan, loop.engine_of(self.plan))
+            training.state = unpack(training.state, found.arrays, "state")
+            training.good = unpack(training.good, found.arrays, "good")
+            training.failed = found.arrays["host/failed"]
+            self._state = training.trusted()
+        return self._state
+
+    def evaluate(self, episodes: int | None = None) -> dict[int, list[Finished]]:
+        """Whole games without exploration: for every seed its episodes, with raw scores."""
+        count = self.plan.protocol.eval_episodes if episodes is None else episodes
+        if count < 1:
+            raise UserError(f"--episodes {count}: at least one is needed")
+        play = loop.engine_of(self.plan).lifted.play
+        return dict(zip(self.plan.seeds, evaluate.scores(self.plan, play, self.state, count), strict=True))
+
+    def scores(self) -> dict[int, float]:
+        """Each seed's score by the protocol: the mean of its final evaluation."""
+        rows = [r for r in self.folder.evaluations() if r.agent_steps == self.plan.protocol.budget]
+        if not rows:
+            raise UserError(f"{self.path} has no final evaluation yet: let the training end")
+        return {s: float(np.mean([r.score for r in rows if r.seed == s])) for s in self.plan.seeds}
+
+
+class Policy:
+    """Acts on single frames as the environment gives them; remembers the stack until `reset`."""
+
+    def __init__(self, run: Run):
+        self._run = run
+        self._past: dict[int, np.ndarray] = {}
+        self._tick = 0
+
+    def reset(self) -> None:
+        """Call it when a new episode begins."""
+        self._past.clear()
+        self._tick = 0
+
+    def __call__(self, frame: np.ndarray, seed: int | None = None) -> int:
+        """The greedy action of one seed (the first by default) on the newest frame, uint8 H W C (or H W)."""
+        plan = self._run.plan
+        seed = plan.seeds[0] if seed is None else seed
+        if seed not in plan.seeds:
+            raise UserError(f"seed {seed} is not of this run: it has {', '.join(map(str, plan.seeds))}")
+        frame = np.asarray(frame)
+        frame = frame[..., None] if frame.ndim == 2 else frame
+        if frame.shape != plan.task.spec.frame or frame.dtype != np.uint8:
+            raise UserError(
+                f"a frame of {plan.task.name} is uint8{list(plan.task.spec.frame)}, not {frame.dtype}{list(frame.shape)}"
+            )
+        height, width, channels = frame.shape
+        empty = np.zeros((height, width, channels * plan.config.observation.stack), np.uint8)
+        stack = np.concatenate([self._past.get(seed, empty)[..., channels:], frame], axis=-1)
+        self._past[seed] = stack
+        obs = np.broadcast_to(stack, (len(plan.seeds), 1, *stack.shape))
+        draw = np.full((len(plan.seeds), 1, 2), (0, self._tick), np.int32)
+        self._tick += 1
+        play = loop.engine_of(plan).lifted.play
+        actions = play(self._run.state, obs, Clock(np.int32(0), np.int32(0)), np.array(plan.seeds, np.int32), draw)
+        return int(np.asarray(actions)[plan.seeds.index(seed), 0])
+
+
+def train(
+    method: str,
+    task: str,
+    seeds: Sequence[int] = (0,),
+    steps: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+    schedule: Schedule | None = None,
+    out: str | Path = "runs",
+    log: rich.console.Console | None = None,
+    halt: Callable[[int], bool] = lambda agent_steps: False,
+) -> Run:
+    """Train `method` on `task` with all seeds at once, or continue where the same call was stopped.
+
+    `changes` are dotted paths of the config, such as {"terms.vcr.weight": 0.5}. `halt(agent_steps)` may stop early.
+    """
+    plan = make_plan(method, task, list(seeds), steps, changes, schedule)
+    path = run_path(Path(out), plan.task.suite, method, plan.task.name, plan.seeds, plan.digest)
+    log = log or rich.console.Console()
+    with (
+        RunFolder.open(path, plan.identity | {"facts": facts()}) as folder,
+        Console(f"{method} {plan.task.name}", plan.seeds, plan.protocol.budget, log) as console,
+    ):
+        replay, weights = need_in_bytes(plan, loop.engine_of(plan).lifted)
+        console.line(
+            f"protocol {plan.protocol.name} [{plan.protocol.hash}]  {plan.protocol.budget:,} agent steps  "
+            f"{len(plan.seeds)} seeds  replay {replay / 1e6:,.1f} MB  weights {weights / 1e6:,.1f} MB"
+        )
+        try:
+            ended = loop.train(plan, folder, console, halt)
+        except BaseException as error:
+            folder.status({"state": "failed", "reason": f"{type(error).__name__}: {error}"})
+            raise
+    run = Run(path, plan)
+    if ended == "stopped":
+        log.print(f"stopped and saved in {path}: the same command continues")
+    return run
+
+
+def load_run(path: str | Path) -> Run:
+    """A run from its folder, with everything needed to score it or act with it."""
+    folder = RunFolder.read(Path(path))
+    record = folder.record
+    try:
+        plan = Plan(
+            record["method"],
+            find_task(record["task"]),
+            tuple(record["seeds"]),
+            from_json(RainbowConfig, record["config"]),
+            from_json(Protocol, record["protocol"], "protocol"),
+            from_json(Schedule, record["schedule"], "schedule"),
+        )
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path}/config.json lacks or garbles {error}: it was not written by this version") from error
+    return Run(Path(path), plan)
+
+
+def _warn(text: str) -> None:
+    rich.console.Console(stderr=True).print(text)

@@ -1,0 +1,121 @@
+"""Everything that looks at a training from outside: logs, evaluation, checkpoints, the console."""
+
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from vcrl.envs.lanes import Finished
+from vcrl.runs import checkpoint
+from vcrl.runs.folder import RunFolder
+from vcrl.training import evaluate
+from vcrl.training.console import Console
+from vcrl.training.diagnostics import q_error
+from vcrl.training.loop import Engine, Training
+from vcrl.training.plan import Plan
+
+CHECKPOINT_SECONDS = 60.0
+RECENT = 20  # training episodes behind the score shown while running
+
+
+class Watch:
+    """Nothing here changes what is learned."""
+
+    def __init__(self, plan: Plan, engine: Engine, folder: RunFolder, console: Console):
+        self.plan, self.engine, self.folder, self.console = plan, engine, folder, console
+        self.earlier = float(folder.read_status().get("seconds", 0.0))
+        self.saved = self.began = time.monotonic()
+        self.recent = {seed: deque[float](maxlen=RECENT) for seed in plan.seeds}
+
+    def begin(self, training: Training) -> None:
+        self.status("running", training)
+
+    def after(self, training: Training, metrics: dict[str, Any] | None, finished: list[Finished]) -> None:
+        """What is due at this moment."""
+        plan, now = self.plan, training.tick
+        for game in finished:
+            self.folder.episode(game.seed, now, game.episode, game.score, game.length)
+            self.recent[game.seed].append(game.score)
+        row: dict[str, Any] = {}
+        if metrics is not None and due(now, plan.schedule.log):
+            self.guard(training)
+            row |= metrics | self.engine.lifted.probe(
+                training.state, training.replay, np.int32(now), training.clock, training.seeds
+            )
+        if metrics is not None and due(now, plan.schedule.q_error):
+            row |= self.q_error(training)
+        if row:
+            row = {name: np.asarray(value).tolist() for name, value in row.items()}
+            self.folder.metrics(self.counters(training) | row)
+            self.show(training, row)
+        if due(now, plan.schedule.evaluate) and now < plan.protocol.budget:
+            self.evaluate(training)
+        if time.monotonic() - self.saved > CHECKPOINT_SECONDS:
+            self.save(training)
+            self.status("running", training)
+
+    def stop(self, training: Training) -> None:
+        self.save(training)
+        self.status("stopped", training)
+
+    def finish(self, training: Training) -> None:
+        """The last checkpoint, then the protocol's evaluation: cut off here, it is simply done again."""
+        self.guard(training)
+        self.save(training)
+        self.evaluate(training)
+        self.folder.flush()
+        self.status("done", training)
+
+    def guard(self, training: Training) -> None:
+        """Mark seeds that are no longer finite; remember the newest state of the others."""
+        finite, training.good = self.engine.lifted.guard(training.state, training.good)
+        for i in np.flatnonzero(~np.asarray(finite) & (training.failed < 0)):
+            training.failed[i] = training.tick
+            self.console.line(
+                f"seed {self.plan.seeds[i]} is no longer finite at {training.tick:,} agent steps: "
+                "its last finite state is kept and will be scored; the others go on"
+            )
+
+    def q_error(self, training: Training) -> dict[str, np.ndarray]:
+        lifted, steps = self.engine.lifted, self.engine.agent.sample.steps
+        return q_error(self.plan, lifted.play, lifted.values_along, training.trusted(), steps)
+
+    def evaluate(self, training: Training) -> None:
+        episodes = self.plan.protocol.eval_episodes
+        for games in evaluate.scores(self.plan, self.engine.lifted.play, training.trusted(), episodes):
+            for game in games:
+                self.folder.evaluation(game.seed, training.tick, game.episode, game.score, game.length)
+
+    def save(self, training: Training) -> None:
+        counters = {"tick": training.tick, "updates": training.updates}
+        extra = {"logs": self.folder.positions(), "counters": counters}
+        checkpoint.save(self.folder.checkpoint, training.tick, training.arrays(), extra)
+        self.saved = time.monotonic()
+
+    def status(self, word: str, training: Training) -> None:
+        failed = {str(s): int(at) for s, at in zip(self.plan.seeds, training.failed, strict=True) if at >= 0}
+        seconds = round(self.earlier + time.monotonic() - self.began, 2)
+        counters = self.counters(training)
+        self.folder.status({"state": word, **counters, "not_finite_since": failed, "seconds": seconds})
+        self.folder.speed({**counters, "seconds": seconds})
+
+    def counters(self, training: Training) -> dict[str, Any]:
+        """Steps in every unit; no column is called just 'step'."""
+        return {
+            "agent_steps": training.tick,
+            "env_steps": training.tick,
+            "frames": training.tick * self.plan.protocol.action_repeat,
+            "updates": training.updates,
+        }
+
+    def show(self, training: Training, row: dict[str, Any]) -> None:
+        losses = {name.removeprefix("loss/"): row[name] for name in row if name.startswith("loss/")}
+        scores = [float(np.mean(self.recent[s])) if self.recent[s] else None for s in self.plan.seeds]
+        marked = zip(self.plan.seeds, training.failed, strict=True)
+        notes = {seed: f"not finite since {at:,}" for seed, at in marked if at >= 0}
+        self.console.update(training.tick, training.updates, scores, losses, notes)
+
+
+def due(now: int, every: int) -> bool:
+    return every > 0 and now % every == 0

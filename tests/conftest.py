@@ -1,0 +1,34 @@
+"""Strictness for every test: annotations are checked at run time, warnings are errors, nothing runs on a GPU."""
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+# Environment variables, and before JAX is imported, so that the processes some tests start see them too.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax-cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
+
+import hypothesis
+import jaxtyping
+import pytest
+
+# `typing.Self` is refused by beartype on a method, and the hook decorates methods one by one.
+UNCHECKED = {"vcrl.training.console"}
+
+SOURCES = [p.relative_to(ROOT / "src").with_suffix("") for p in (ROOT / "src" / "vcrl").rglob("*.py")]
+MODULES = {".".join(p.parts) for p in SOURCES if p.name != "__init__"}
+
+# An int is welcome where a float is asked for, as everywhere in Python.
+CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+jaxtyping.install_import_hook(sorted(MODULES - UNCHECKED), CHECKER)
+
+# The same examples every time, and no time limit on one: the first call of a function compiles it.
+hypothesis.settings.register_profile("vcrl", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("vcrl")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("filterwarnings", "error")
