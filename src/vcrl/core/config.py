@@ -88,24 +88,20 @@ def paths(config: Any, prefix: str = "") -> dict[str, Any]:
 
 def change(config: T, path: str, value: Any) -> T:
     """A copy with one dotted path replaced. A value may be a whole part, such as a term."""
-    name, _, rest = path.partition(".")
-    fields = [f.name for f in dataclasses.fields(cast(Any, config))]
-    if name not in fields:
-        raise unknown("setting", path, [*paths(config), *fields])
+    return _change(config, path.split("."), value, path, paths(config))
+
+
+def _change(config: T, names: list[str], value: Any, path: str, known: dict[str, Any]) -> T:
+    name, *rest = names
+    if name not in [f.name for f in dataclasses.fields(cast(Any, config))]:
+        raise unknown("setting", path, known)
     if rest:
         part = getattr(config, name)
         if not dataclasses.is_dataclass(part):
-            raise UserError(f"setting '{path}' does not apply: this method has no {name}")
-        try:
-            value = change(part, rest, value)
-        except UserError:
-            if rest.split(".")[0] in [f.name for f in dataclasses.fields(part)]:
-                raise
-            raise unknown("setting", path, paths(config)) from None
-    else:
-        hint = typing.get_type_hints(type(config))[name]
-        if not dataclasses.is_dataclass(value):
-            value = from_json(hint, value, path)
+            raise UserError(f"setting '{path}' does not apply: there is no {name} here")
+        value = _change(part, rest, value, path, known)
+    elif not dataclasses.is_dataclass(value):
+        value = from_json(typing.get_type_hints(type(config))[name], value, path)
     return dataclasses.replace(cast(Any, config), **{name: value})
 
 
@@ -114,7 +110,7 @@ def from_text(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        return {"True": True, "False": False, "None": None}.get(text, text)
+        return {"True": True, "False": False, "None": None, "none": None}.get(text, text)
 
 
 def diff(a: Any, b: Any) -> dict[str, tuple[Any, Any]]:

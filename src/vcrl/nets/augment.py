@@ -23,8 +23,8 @@ def augment(
     chance = jax.random.uniform(key, (3, len(flat), 1, 1), minval=1e-7, maxval=1.0)
     if shift:
         offset = jnp.floor(chance[:2, :, :, 0] * (2 * shift + 1)).astype(jnp.int32) - shift
-        rows = jnp.clip(jnp.arange(height) + offset[0], 0, height - 1)
-        columns = jnp.clip(jnp.arange(width) + offset[1], 0, width - 1)
+        rows = jnp.clip(jnp.arange(height)[None] + offset[0], 0, height - 1)
+        columns = jnp.clip(jnp.arange(width)[None] + offset[1], 0, width - 1)
         # A single gather over pixels: XLA fuses it into the patches of the first convolution, where two in a row
         # would be computed again for every patch.
         pixel = (rows[:, :, None] * width + columns[:, None, :]).reshape(len(flat), -1, 1)

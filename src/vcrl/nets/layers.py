@@ -24,7 +24,8 @@ class Linear(eqx.Module):
         return Linear(*weight_and_bias(key, inputs, outputs))
 
     def __call__(self, x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
-        return x @ self.weight + self.bias
+        out = x @ self.weight
+        return out + jnp.broadcast_to(self.bias, out.shape)
 
 
 class NoisyLinear(eqx.Module):
@@ -52,7 +53,8 @@ class NoisyLinear(eqx.Module):
     def draw(self, noise: Float[Array, " {sum(self.weight.shape)}"]) -> Linear:
         """The layer under this standard-normal noise: a number for each input, then one for each output."""
         inputs = self.weight.shape[0]
-        noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
+        # sign(x) sqrt|x|, written with a division last: XLA would otherwise compute the noise anew for every weight.
+        noise = noise / jnp.sqrt(jnp.maximum(jnp.abs(noise), 1e-12))
         into, out = noise[:inputs], noise[inputs:]
         return Linear(
             self.weight + self.weight_sigma * into[:, None] * out[None, :], self.bias + self.bias_sigma * out
@@ -95,7 +97,8 @@ class Conv(eqx.Module):
             for i in range(size)
             for j in range(size)
         ]
-        return jnp.concatenate(patches, axis=-1) @ weight.reshape(-1, weight.shape[-1]) + self.bias
+        out = jnp.concatenate(patches, axis=-1) @ weight.reshape(-1, weight.shape[-1])
+        return out + jnp.broadcast_to(self.bias, out.shape)
 
 
 def _fold(x: Float[Array, "B H W C"], tile: int) -> Float[Array, "B h w c"]:
@@ -144,7 +147,10 @@ class BatchNorm(eqx.Module):
                 lambda old, now: (1 - momentum) * old + momentum * now, stats, Stats(mean, unbiased)
             )
             stats = jax.lax.stop_gradient(new)
-        return (x - mean) * jax.lax.rsqrt(var + epsilon) * self.scale + self.bias, stats
+        mean, inverse, scale, bias = (
+            jnp.broadcast_to(v, x.shape) for v in (mean, jax.lax.rsqrt(var + epsilon), self.scale, self.bias)
+        )
+        return (x - mean) * inverse * scale + bias, stats
 
 
 def renormalise(state: Float[Array, "B H W C"], epsilon: float = 1e-5) -> Float[Array, "B H W C"]:

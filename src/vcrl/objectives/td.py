@@ -49,8 +49,8 @@ def project(
     """
     spacing = support[1] - support[0]
     clipped = jnp.clip(values, support[0], support[-1])
-    share = jnp.clip(1 - jnp.abs(clipped[..., None, :] - support[:, None]) / spacing, 0, 1)
-    return jnp.sum(share * probs[..., None, :], axis=-1)
+    share = jnp.clip(1 - jnp.abs(jnp.subtract.outer(clipped, support)) / spacing, 0, 1)
+    return jnp.sum(share * probs[..., None], axis=-2)
 
 
 def categorical_target(
@@ -60,7 +60,7 @@ def categorical_target(
     support: Float[Array, " N"],
 ) -> Float[Array, "*n N"]:
     """The distribution of R + discount * Z for Z ~ probs on the support, projected back onto it."""
-    return project(probs, returns[..., None] + discount[..., None] * support, support)
+    return project(probs, returns[..., None] + jnp.multiply.outer(discount, support), support)
 
 
 def pick(values: Float[Array, "*n A E"], action: Int[Array, "*n"]) -> Float[Array, "*n E"]:

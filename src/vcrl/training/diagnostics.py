@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vcrl.training.evaluate import WAVE, Trajectory, play
+from vcrl.training.evaluate import Trajectory, play
 from vcrl.training.plan import Plan
 
 
@@ -45,7 +45,7 @@ def trajectories(plan: Plan, act: Callable[..., Any], state: Any, limit: int) ->
     kept: list[list[Trajectory]] = [[] for _ in plan.seeds]
     wave = 0
     while min(sum(len(t.action) for t in mine) for mine in kept) < limit:
-        for mine, games in zip(kept, play(plan, act, state, wave, WAVE // 2, record=True), strict=True):
+        for mine, games in zip(kept, play(plan, act, state, wave, record=True), strict=True):
             mine.extend(game.trajectory for game in games if game.trajectory is not None)
         wave += 1
     return kept

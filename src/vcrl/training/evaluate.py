@@ -10,7 +10,6 @@ from vcrl.envs.lanes import Finished, Lanes
 from vcrl.training.plan import Plan
 
 EVAL_SALT = 1  # evaluation games are never training games
-WAVE = 64  # episodes of a seed that run side by side
 
 
 class Trajectory(NamedTuple):
@@ -27,11 +26,9 @@ class Played(NamedTuple):
     trajectory: Trajectory | None
 
 
-def play(
-    plan: Plan, act: Callable[..., Any], state: Any, wave: int, lanes: int, record: bool = False
-) -> list[list[Played]]:
-    """Episodes wave*lanes .. (wave+1)*lanes-1 of every seed, in order; `act` is the lifted `play`."""
-    count = len(plan.seeds)
+def play(plan: Plan, act: Callable[..., Any], state: Any, wave: int, record: bool = False) -> list[list[Played]]:
+    """As many episodes of every seed as run side by side, the `wave`th of them; `act` is the lifted `play`."""
+    count, lanes = len(plan.seeds), plan.eval_lanes
     episodes = np.tile(np.arange(wave * lanes, (wave + 1) * lanes), count)
     stack = plan.config.observation.stack
     field = Lanes(plan.task.make(count * lanes), np.repeat(plan.seeds, lanes), stack, EVAL_SALT, episodes)
@@ -57,8 +54,7 @@ def play(
 
 def scores(plan: Plan, act: Callable[..., Any], state: Any, episodes: int) -> list[list[Finished]]:
     """The first `episodes` evaluation games of every seed."""
-    lanes = min(episodes, WAVE)
-    waves = [play(plan, act, state, wave, lanes) for wave in range(-(-episodes // lanes))]
+    waves = [play(plan, act, state, wave) for wave in range(-(-episodes // plan.eval_lanes))]
     return [[p.finished for wave in waves for p in wave[i]][:episodes] for i in range(len(plan.seeds))]
 
 

@@ -15,20 +15,18 @@ from vcrl.core.types import Clock
 
 
 class Lifted(NamedTuple):
-    """Each function has a leading S on states, replays, seeds and everything per seed. Clock and `at` are shared."""
+    """Functions with a leading S on states, replays and everything per seed; clock and `at` are shared."""
 
-    init: Callable[..., Any]  # seeds -> state, replay
+    init: Callable[..., Any]  # seeds -> state
+    empty: Callable[..., Any]  # seeds -> replay
     act: Callable[..., Any]  # state, obs S B, clock, seeds, draw S B 2 -> action S B; exploring
     play: Callable[..., Any]  # the same without exploring
-    learn: Callable[
-        ..., Any
-    ]  # state, replay, at, clock, seeds -> state, replay, metrics S; donates state and replay
+    learn: Callable[..., Any]  # state, replay, at, clock, seeds -> state, replay, metrics; donates the first two
     insert: Callable[..., Any]  # replay, row S, at -> replay; donates replay
     probe: Callable[..., Any]  # state, replay, at, clock, seeds -> gradient norm of every loss, S
     values_along: Callable[..., Any]  # state, obs S P, actions S K+1 P, batch statistics -> Q S K+1 P
-    guard: Callable[
-        ..., Any
-    ]  # state, last good state -> finite S, newest good state; donates the last good one
+    guard: Callable[..., Any]  # state, good state -> finite S, newest good state; donates the good one
+    either: Callable[..., Any]  # alive S, state, good state -> the state of the living, the good one of others
 
 
 def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
@@ -62,20 +60,27 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
 
     def guard(state: Any, good: Any):
         finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(state)]).all()
-        return finite, jax.tree.map(lambda new, old: jnp.where(finite, new, old), state, good)
+        return finite, either(finite, state, good)
 
-    def start(seed: Any):
-        return agent.init(seed), rp.init(spec, capacity)
+    def either(alive: Any, state: Any, good: Any):
+        return jax.tree.map(lambda now, then: jnp.where(alive, now, then), state, good)
+
+    def once(function: Callable[..., Any], axes: Any = 0, **more: Any) -> Callable[..., Any]:
+        """Compiled for seldom use: on a CPU quickly rather than well."""
+        quick = {"xla_backend_optimization_level": "0"} if jax.default_backend() == "cpu" else None
+        return jax.jit(jax.vmap(function, in_axes=axes), compiler_options=quick, **more)
 
     return Lifted(
-        init=jax.jit(jax.vmap(start)),
+        init=once(agent.init),
+        empty=once(lambda seed: rp.init(spec, capacity)),
         act=jax.jit(jax.vmap(partial(_call, agent.act, True), in_axes=(0, 0, None, 0, 0))),
         play=jax.jit(jax.vmap(partial(_call, agent.act, False), in_axes=(0, 0, None, 0, 0))),
         learn=learn,
         insert=jax.jit(jax.vmap(rp.insert, in_axes=(0, 0, None)), donate_argnums=0),
-        probe=jax.jit(jax.vmap(probe, in_axes=(0, 0, None, None, 0))),
+        probe=once(probe, (0, 0, None, None, 0)),
         values_along=jax.jit(jax.vmap(agent.values_along, in_axes=(0, 0, 0, None)), static_argnums=3),
-        guard=jax.jit(jax.vmap(guard), donate_argnums=1),
+        guard=once(guard, donate_argnums=1),
+        either=once(either),
     )
 
 

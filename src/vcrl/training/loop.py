@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from vcrl.agents.base import Agent
@@ -36,8 +35,9 @@ class Training:
     def __init__(self, plan: Plan, engine: Engine):
         self.seeds = np.array(plan.seeds, np.int32)
         self.lanes = Lanes(plan.task.make(len(plan.seeds)), plan.seeds, plan.config.observation.stack)
-        self.state, self.replay = engine.lifted.init(self.seeds)
-        self.good = jax.tree.map(jax.numpy.copy, self.state)  # the newest state of each seed that was finite
+        self.lifted = engine.lifted
+        self.state, self.replay = self.lifted.init(self.seeds), self.lifted.empty(self.seeds)
+        self.good = self.lifted.init(self.seeds)  # the newest state of each seed that was finite
         self.failed = np.full(len(plan.seeds), -1, np.int64)  # agent steps at which a seed was found not finite
         self.tick = 0
         self.updates = 0
@@ -66,12 +66,7 @@ class Training:
 
     def trusted(self) -> Any:
         """The state to judge a seed by: its own while finite, else the last that was."""
-        alive = self.failed < 0
-        return jax.tree.map(
-            lambda now, good: jax.numpy.where(alive.reshape(-1, *[1] * (now.ndim - 1)), now, good),
-            self.state,
-            self.good,
-        )
+        return self.lifted.either(self.failed < 0, self.state, self.good)
 
 
 _engines: dict[Any, Engine] = {}

@@ -10,8 +10,8 @@ from vcrl.training.plan import Plan
 
 def need_in_bytes(plan: Plan, lifted: Lifted) -> tuple[int, int]:
     """Bytes of all seeds' replay, and of all seeds' weights with the copy that is kept for emergencies."""
-    state, replay = jax.eval_shape(lifted.init, np.array(plan.seeds, np.int32))
-    return _bytes(replay), 2 * _bytes(state)
+    seeds = np.array(plan.seeds, np.int32)
+    return _bytes(jax.eval_shape(lifted.empty, seeds)), 2 * _bytes(jax.eval_shape(lifted.init, seeds))
 
 
 def free_in_bytes() -> int | None:
@@ -34,8 +34,8 @@ def check_memory(plan: Plan, lifted: Lifted) -> None:
         fits = int(0.9 * free / seed)
         less = f"use at most {fits} seeds at once, or" if fits else "use"
         raise UserError(
-            f"replay and weights need {need / 1e9:.1f} GB ({seed / 1e9:.2f} GB a seed) and {free / 1e9:.1f} GB are free: "
-            f"{less} a smaller --replay.capacity than {plan.capacity}"
+            f"replay and weights need {need / 1e9:.1f} GB ({seed / 1e9:.2f} GB a seed) and {free / 1e9:.1f} GB are "
+            f"free: {less} a smaller --replay.capacity than {plan.capacity}"
         )
 
 

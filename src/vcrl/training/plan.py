@@ -26,6 +26,7 @@ class Schedule:
 
     log: int = 100
     evaluate: int = 0  # besides the final evaluation
+    gradients: int = 1000  # gradient norm of every loss
     q_error: int = 1000
     q_error_positions: int = 1000
 
@@ -43,6 +44,11 @@ class Plan:
     def capacity(self) -> int:
         """Rows of replay that can ever be used."""
         return min(self.config.replay.capacity, self.protocol.budget)
+
+    @property
+    def eval_lanes(self) -> int:
+        """Episodes of a seed that are evaluated side by side; one number, so that one program serves all."""
+        return min(self.protocol.eval_episodes, 64)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -109,6 +115,7 @@ def check(plan: Plan) -> None:
         raise UserError(f"frames of {spec.frame[0]}x{spec.frame[1]} are too small for the '{config.encoder}' encoder")
     _check_choice("observation.reward", config.observation.reward, ("sign", "raw"))
     _check_positive(config)
+    _check_schedule(plan.schedule)
     _check_steps(plan)
 
 
@@ -142,6 +149,15 @@ def _check_positive(config: RainbowConfig) -> None:
     for path, value in counts.items():
         if value < 1:
             raise UserError(f"--{path} {value}: must be at least 1")
+
+
+def _check_schedule(schedule: Schedule) -> None:
+    for name in ("evaluate", "gradients", "q_error"):
+        if getattr(schedule, name) < 0:
+            raise UserError(f"--{name.replace('_', '-')}-every {getattr(schedule, name)}: 0 is never, else agent steps")
+    for name in ("log", "q_error_positions"):
+        if getattr(schedule, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')}-every {getattr(schedule, name)}: must be at least 1")
 
 
 def _check_steps(plan: Plan) -> None:

@@ -40,7 +40,9 @@ class Watch:
         row: dict[str, Any] = {}
         if metrics is not None and due(now, plan.schedule.log):
             self.guard(training)
-            row |= metrics | self.engine.lifted.probe(
+            row |= metrics
+        if metrics is not None and due(now, plan.schedule.gradients):
+            row |= self.engine.lifted.probe(
                 training.state, training.replay, np.int32(now), training.clock, training.seeds
             )
         if metrics is not None and due(now, plan.schedule.q_error):
@@ -48,6 +50,8 @@ class Watch:
         if row:
             row = {name: np.asarray(value).tolist() for name, value in row.items()}
             self.folder.metrics(self.counters(training) | row)
+            self.folder.flush()  # others may be looking
+        if metrics is not None and due(now, plan.schedule.log):
             self.show(training, row)
         if due(now, plan.schedule.evaluate) and now < plan.protocol.budget:
             self.evaluate(training)

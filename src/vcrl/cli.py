@@ -1,0 +1,267 @@
+"""The command line. Each command is a dataclass of its arguments; heavy imports wait until one is chosen."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import tyro
+
+from vcrl.core.config import from_text, paths
+from vcrl.core.errors import UserError, unknown
+from vcrl.methods import library
+from vcrl.methods.show import diff_table, method_table, methods_table
+
+
+class Command(Protocol):
+    def run(self, rest: list[str]) -> None: ...
+
+
+@dataclass
+class Train:
+    """Train a method on a task, all seeds at once; the same command continues a stopped run.
+
+    Any setting of the method can be changed by its path, for example --terms.vcr.weight 0.5 or --batch 16;
+    `vcrl methods NAME` lists them.
+    """
+
+    method: tyro.conf.Positional[str]
+    task: tyro.conf.Positional[str]
+    seeds: str = "0:5"
+    """0:5 for 0 to 4, or a list such as 0,3,7"""
+    steps: int | None = None
+    """agent steps; the task's protocol decides if not given"""
+    out: Path = Path("runs")
+    """where run folders are made"""
+    evaluate_every: int = 0
+    """agent steps between evaluations besides the final one; 0 is none"""
+    q_error_every: int = 1000
+    """agent steps between measurements of the Q-error of imagined states; 0 is none"""
+    gradients_every: int = 1000
+    """agent steps between measurements of every loss's gradient norm; 0 is none"""
+    log_every: int = 100
+    """agent steps between rows of metrics"""
+
+    def run(self, rest: list[str]) -> None:
+        seeds, changes = parse_seeds(self.seeds), parse_changes(self, rest)
+        from rich.console import Console
+
+        from vcrl.training.plan import Schedule, make_plan
+        from vcrl.training.run import train
+
+        log = Console()
+        schedule = Schedule(self.log_every, self.evaluate_every, self.gradients_every, self.q_error_every)
+        plan = make_plan(self.method, self.task, seeds, self.steps, changes, schedule)
+        log.print(method_table(self.method, plan.config, plan.task.suite))
+        run = train(self.method, self.task, seeds, self.steps, changes, schedule, self.out, log)
+        if run.folder.status["state"] == "stopped":
+            raise SystemExit(130)
+        log.print(scores_table(run, run.scores(), plan.protocol.eval_episodes))
+        log.print(f"run folder: {run.path}", soft_wrap=True)
+
+
+@dataclass
+class Eval:
+    """Score a run: whole games without exploration, every seed."""
+
+    folder: tyro.conf.Positional[Path]
+    episodes: int | None = None
+    """games of each seed; the protocol decides if not given"""
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        from rich.console import Console
+
+        from vcrl.training.run import load_run
+
+        run = load_run(self.folder)
+        games = run.evaluate(self.episodes)
+        means = {seed: sum(g.score for g in mine) / len(mine) for seed, mine in games.items()}
+        Console().print(scores_table(run, means, len(next(iter(games.values())))))
+
+
+@dataclass
+class Watch:
+    """Write an animation of a trained agent, several seeds side by side."""
+
+    folder: tyro.conf.Positional[Path]
+    out: Path = Path("play.gif")
+    episodes: int = 5
+    seeds: str | None = None
+    """which seeds to show, as in train; all of them, up to five, if not given"""
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        from vcrl.training.film import film
+        from vcrl.training.run import load_run
+
+        run = load_run(self.folder)
+        seeds = parse_seeds(self.seeds) if self.seeds else list(run.plan.seeds[:5])
+        print(f"wrote {film(run, self.out, seeds, self.episodes)}")
+
+
+@dataclass
+class Methods:
+    """List the methods, show one in full with the source of every number, or how two differ."""
+
+    name: tyro.conf.Positional[str | None] = None
+    diff: tuple[str, str] | None = None
+    """two methods to compare"""
+    suite: str | None = None
+    """show values as a suite sets them, for example toy"""
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        from rich.console import Console
+
+        if self.suite is not None and self.suite not in library.SUITES:
+            raise unknown("suite", self.suite, library.SUITES)
+        if self.diff is not None:
+            table = diff_table(*self.diff, suite=self.suite)
+        elif self.name is not None:
+            table = method_table(self.name, library.resolve(self.name, self.suite), self.suite)
+        else:
+            table = methods_table()
+        Console().print(table)
+
+
+@dataclass
+class Tasks:
+    """List the tasks."""
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        from rich.console import Console
+        from rich.table import Table
+
+        from vcrl.core.spec import Discrete
+        from vcrl.envs.registry import TASKS
+
+        table = Table("task", "suite", "actions", "frame", "random", "optimal", "about", box=None, pad_edge=False)
+        for t in TASKS.values():
+            kind = t.spec.actions
+            actions = f"{kind.n} discrete" if isinstance(kind, Discrete) else f"{kind.size} continuous"
+            frame = "x".join(map(str, t.spec.frame))
+            table.add_row(t.name, t.suite, actions, frame, f"{t.random_score:.2f}", f"{t.optimal_score:.2f}", t.about)
+        table.add_row("gym:MODULE:NAME", "gym", "discrete", "16 to 128", "", "", "your own Gymnasium environment")
+        Console().print(table)
+
+
+@dataclass
+class Demo:
+    """Train rainbow, spr and vcr on two built-in games and compare them: table, figures, animation."""
+
+    out: Path = Path("demo")
+    seeds: str = "0:5"
+    steps: int | None = None
+    games: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GAME...")] = ("catch", "balloon")
+    methods: Annotated[tuple[str, ...], tyro.conf.arg(metavar="METHOD...")] = ("rainbow", "spr", "vcr")
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        from vcrl.demo import demo
+
+        demo(self.out, parse_seeds(self.seeds), self.steps, self.games, self.methods)
+
+
+COMMANDS: dict[str, type[Command]] = {
+    "train": Train,
+    "eval": Eval,
+    "watch": Watch,
+    "methods": Methods,
+    "tasks": Tasks,
+    "demo": Demo,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(usage())
+        return
+    try:
+        if words[0] in ("-V", "--version"):
+            import vcrl
+
+            print(f"vcrl {vcrl.__version__}")
+            return
+        if words[0] not in COMMANDS:
+            raise unknown("command", words[0], COMMANDS, "`vcrl --help` lists them.")
+        # A user's own environment is usually a module in the folder they stand in.
+        sys.path.insert(0, "")
+        command, rest = tyro.cli(
+            COMMANDS[words[0]], prog=f"vcrl {words[0]}", args=words[1:], return_unknown_args=True
+        )
+        command.run(rest)
+    except UserError as error:
+        print(f"vcrl: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def usage() -> str:
+    lines = [f"  vcrl {name:8s} {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        ["value-consistent representation learning from pixels", "", *lines, "", "vcrl COMMAND --help says more"]
+    )
+
+
+def parse_seeds(text: str) -> list[int]:
+    """0:5 -> 0, 1, 2, 3, 4; 0,3,7 -> those."""
+    try:
+        if ":" in text:
+            start, stop = text.split(":")
+            return list(range(int(start or 0), int(stop)))
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"--seeds {text}: give a range such as 0:5 or a list such as 0,3,7") from None
+
+
+def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
+    """Flags tyro does not know are settings of the method, by dotted path."""
+    changes: dict[str, Any] = {}
+    words = iter(rest)
+    for word in words:
+        if not word.startswith("--"):
+            raise UserError(f"'{word}' is one argument too many: vcrl train METHOD TASK --flag value")
+        flag, equals, value = word.removeprefix("--").partition("=")
+        path = flag.replace("-", "_")
+        known = set(paths(library.resolve("vcr"))) | {p.rpartition(".")[0] for p in paths(library.resolve("vcr"))}
+        if path not in known:
+            raise unknown("flag", f"--{flag}", [f"--{name}" for name in flags(command) + sorted(known - {""})])
+        if not equals:
+            value = next(words, None)
+            if value is None:
+                raise UserError(f"--{flag} needs a value")
+        changes[path] = from_text(value)
+    return changes
+
+
+def refuse(command: Command, rest: list[str]) -> None:
+    if rest:
+        raise unknown("flag", rest[0], [f"--{name}" for name in [*flags(command), "help"]])
+
+
+def flags(command: Any) -> list[str]:
+    return [f.name.replace("_", "-") for f in fields(command)]
+
+
+def scores_table(run: Any, means: dict[int, float], episodes: int) -> Any:
+    """Per seed the mean raw score, and on the scale of random play 0 and the best possible 1 where it is known."""
+    from rich.table import Table
+
+    from vcrl.envs.registry import normalise
+
+    known = run.plan.task.random_score is not None
+    table = Table("seed", "score", *(["normalised"] if known else []), box=None, pad_edge=False)
+    for seed, mean in means.items():
+        table.add_row(str(seed), f"{mean:.3f}", *([f"{normalise(run.plan.task, mean):.3f}"] if known else []))
+    average = sum(means.values()) / len(means)
+    table.add_row("mean", f"{average:.3f}", *([f"{normalise(run.plan.task, average):.3f}"] if known else []))
+    table.caption = f"{run.plan.method} on {run.plan.task.name}, {episodes} games a seed"
+    table.caption_justify = "left"
+    return table
+
+
+if __name__ == "__main__":
+    main()

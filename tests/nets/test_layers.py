@@ -1,0 +1,191 @@
+"""Linear, noisy and normalising layers against numbers worked out by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from vcrl.nets.layers import BatchNorm, Linear, NoisyLinear, Stats, renormalise, scale_gradient
+
+
+def test_linear_by_hand():
+    layer = Linear(jnp.array([[1.0, 2.0], [3.0, 4.0]]), jnp.array([0.5, -0.5]))
+    # (1*1 + 2*3 + 0.5, 1*2 + 2*4 - 0.5)
+    assert_allclose(layer(jnp.array([1.0, 2.0])), [7.5, 9.5])
+    assert_allclose(layer(jnp.array([[[1.0, 2.0]], [[0.0, 0.0]]])), [[[7.5, 9.5]], [[0.5, -0.5]]])
+
+
+@pytest.mark.parametrize("sigma", [None, 0.5, 0.1])
+def test_initial_weights_and_sigmas(sigma: float | None):
+    key, inputs, outputs = jax.random.key(0), 400, 100
+    layer = (
+        Linear.make(key, inputs, outputs) if sigma is None else NoisyLinear.make(key, inputs, outputs, sigma)
+    )
+    for part in (layer.weight, layer.bias):
+        assert 0.9 * 0.05 < np.abs(part).max() <= 0.05  # 1 / sqrt(400)
+    assert_allclose(np.std(layer.weight), 0.05 / 3**0.5, rtol=0.01)  # of a uniform
+    assert_allclose(np.mean(layer.weight), 0.0, atol=0.0005)
+    if isinstance(layer, NoisyLinear):
+        assert sigma is not None
+        assert_allclose(layer.weight_sigma, np.full((inputs, outputs), sigma * 0.05), rtol=1e-6)
+        assert_allclose(
+            layer.bias_sigma, np.full(outputs, sigma * 0.1), rtol=1e-6
+        )  # by outputs: 1 / sqrt(100)
+
+
+def noisy() -> NoisyLinear:
+    return NoisyLinear(
+        weight=jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),
+        bias=jnp.array([0.1, 0.2, 0.3]),
+        weight_sigma=jnp.array([[1.0, 1.0, 1.0], [1.0, 1.0, 10.0]]),
+        bias_sigma=jnp.array([1.0, 2.0, 1.0]),
+    )
+
+
+def test_noise_by_hand():
+    drawn = noisy().draw(jnp.array([4.0, -1.0, 9.0, -0.25, 0.0]))
+    # f(x) = sign(x) sqrt|x|: inputs 2, -1; outputs 3, -0.5, 0. A weight gets their product times its sigma:
+    # 1 + 2*3, 2 + 2*(-0.5), 3 + 0; 4 - 3, 5 + 0.5, 6 + 10*0
+    assert_allclose(drawn.weight, [[7.0, 1.0, 3.0], [1.0, 5.5, 6.0]], rtol=1e-6)
+    # 0.1 + 3, 0.2 + 2*(-0.5), 0.3 + 0
+    assert_allclose(drawn.bias, [3.1, -0.8, 0.3], rtol=1e-6)
+
+
+def test_noise_moves_nothing_on_average_and_has_the_right_size():
+    draws = jnp.asarray(np.random.default_rng(0).normal(size=(20_000, 5)), jnp.float32)
+    drawn = jax.jit(jax.vmap(noisy().draw))(draws)
+    assert_allclose(np.mean(drawn.weight, axis=0), noisy().weight, atol=0.2)
+    # E f(x)^2 = E|x| = sqrt(2/pi), so a weight deviates by sigma * sqrt(2/pi), a bias by sigma * (2/pi)^(1/4)
+    assert_allclose(np.std(drawn.weight, axis=0), noisy().weight_sigma * 0.797885, rtol=0.05)
+    assert_allclose(np.std(drawn.bias, axis=0), noisy().bias_sigma * 0.893244, rtol=0.02)
+
+
+def test_mean_has_no_noise():
+    mean = noisy().mean()
+    assert isinstance(mean, Linear)
+    assert_array_equal(mean.weight, noisy().weight)
+    assert_array_equal(mean.bias, noisy().bias)
+
+
+def test_zero_noise_draws_the_mean():
+    drawn = noisy().draw(jnp.zeros(5))
+    assert_array_equal(drawn.weight, noisy().weight)
+    assert_array_equal(drawn.bias, noisy().bias)
+
+
+def test_a_noisy_layer_cannot_be_called():
+    assert not callable(noisy())
+
+
+X = jnp.array([[1.0, 10.0], [3.0, 30.0]])  # means 2, 20; variances 1, 100; unbiased 2, 200
+NORM = BatchNorm(scale=jnp.array([2.0, 1.0]), bias=jnp.array([0.5, 0.0]))
+
+
+def test_batch_norm_while_learning_by_hand():
+    out, stats = NORM(X, BatchNorm.stats(2), learning=True)
+    # 2 * (1 - 2) / sqrt(1 + 1e-5) + 0.5; (10 - 20) / sqrt(100 + 1e-5)
+    assert_allclose(out, [[-1.49999, -1.0], [2.49999, 1.0]], rtol=1e-6)
+    assert_allclose(stats.mean, [0.2, 2.0], rtol=1e-6)  # 0.9 * 0 + 0.1 * 2
+    assert_allclose(stats.var, [1.1, 20.9], rtol=1e-6)  # 0.9 * 1 + 0.1 * 2, 0.9 * 1 + 0.1 * 200
+
+
+def test_batch_norm_while_looking_by_hand():
+    running = Stats(mean=jnp.array([1.0, 0.0]), var=jnp.array([4.0, 25.0]))
+    out, stats = NORM(X, running, learning=False)
+    # 2 * (1 - 1) / 2 + 0.5, 2 * (3 - 1) / 2 + 0.5; 10 / 5, 30 / 5
+    assert_allclose(out, [[0.5, 2.0], [2.5, 6.0]], rtol=1e-5)
+    assert_array_equal(stats.mean, running.mean)
+    assert_array_equal(stats.var, running.var)
+
+
+def test_running_statistics_forget_a_tenth_each_time():
+    stats = BatchNorm.stats(2)
+    for _ in range(3):
+        _, stats = NORM(X, stats, learning=True)
+    # 2 (1 - 0.9^3), 20 (1 - 0.9^3); 2 - 0.9^3, 200 - 199 * 0.9^3
+    assert_allclose(stats.mean, [0.542, 5.42], rtol=1e-5)
+    assert_allclose(stats.var, [1.271, 54.929], rtol=1e-5)
+
+
+def test_batch_norm_of_images_is_over_everything_but_channels():
+    x = np.random.default_rng(0).normal(3.0, 2.0, size=(4, 3, 3, 2)).astype(np.float32)
+    out, stats = BatchNorm.make(2)(jnp.asarray(x), BatchNorm.stats(2), learning=True)
+    rows = x.reshape(36, 2).astype(np.float64)
+    expected = (rows - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-5)
+    assert_allclose(np.reshape(out, (36, 2)), expected, atol=1e-5)
+    assert_allclose(stats.mean, 0.1 * rows.mean(0), rtol=1e-5)
+    assert_allclose(stats.var, 0.9 + 0.1 * rows.var(0, ddof=1), rtol=1e-5)
+
+
+def test_batch_norm_of_a_single_row_is_finite():
+    out, stats = NORM(X[:1], BatchNorm.stats(2), learning=True)
+    assert_allclose(out, [[0.5, 0.0]])
+    assert_allclose(stats.var, [0.9, 0.9], rtol=1e-6)
+
+
+def test_no_gradient_flows_into_the_statistics():
+    def new_stats(x: jax.Array, scale: jax.Array) -> jax.Array:
+        _, stats = BatchNorm(scale, NORM.bias)(x, BatchNorm.stats(2), learning=True)
+        return jnp.sum(stats.mean + stats.var)
+
+    def output(mean: jax.Array, var: jax.Array) -> jax.Array:
+        return jnp.sum(NORM(X, Stats(mean, var), learning=True)[0] ** 2)
+
+    for gradient in jax.jit(jax.grad(new_stats, argnums=(0, 1)))(X, NORM.scale):
+        assert_array_equal(gradient, np.zeros(gradient.shape))
+    for gradient in jax.jit(jax.grad(output, argnums=(0, 1)))(jnp.zeros(2), jnp.ones(2)):
+        assert_array_equal(gradient, [0.0, 0.0])
+
+
+def test_gradient_runs_through_the_batch_statistics():
+    def output(x: jax.Array, row: int) -> jax.Array:
+        return BatchNorm.make(2)(x, BatchNorm.stats(2), learning=True)[0][row, 0]
+
+    # Rows x, y have the variance v = (x-y)^2 / 4, and x becomes (x-y)/2 / sqrt(v + e), whose slope in x is
+    # e / 2 / (v + e)^1.5: with v = 1 and e = 1e-5 it is 5e-6. Not through the statistics it would be 1.
+    slope = jax.jit(jax.grad(output), static_argnums=1)(X, 0)
+    assert_allclose(slope, np.zeros((2, 2)), atol=1e-5)
+
+
+def test_renormalise_by_hand():
+    state = jnp.array([[0.0, 2.0], [4.0, 1.0]]).reshape(1, 2, 2, 1)
+    # divided by 4 - 0 + 1e-5
+    assert_allclose(renormalise(state).ravel(), [0.0, 0.5, 1.0, 0.25], atol=1e-5)
+    assert_allclose(renormalise(10 * state - 7).ravel(), [0.0, 0.5, 1.0, 0.25], atol=1e-5)
+
+
+def test_renormalise_takes_each_sample_by_itself_and_all_its_channels_together():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 3, 3, 4)), jnp.float32)
+    out = np.asarray(renormalise(x))
+    assert np.all(out.min(axis=(1, 2, 3)) == 0)
+    assert_allclose(out.max(axis=(1, 2, 3)), np.ones(5), atol=1e-5)
+    assert np.all(out.max(axis=(1, 2, 3)) <= 1)
+    assert np.sum(out.min(axis=(1, 2)) == 0) == 5  # only one channel of each sample touches 0
+    assert_allclose(renormalise(x[2:3]), out[2:3])
+
+
+def test_renormalise_of_a_constant_map_is_finite():
+    value, slope = jax.jit(jax.value_and_grad(lambda x: jnp.sum(renormalise(x) ** 2)))(
+        jnp.full((2, 3, 3, 2), 7.0)
+    )
+    assert value == 0
+    assert np.all(np.isfinite(slope))
+    assert_array_equal(renormalise(jnp.zeros((1, 2, 2, 1))), np.zeros((1, 2, 2, 1)))
+
+
+def test_renormalise_has_gradient_through_minimum_and_maximum():
+    # y = (b - a) / (c - a): dy/da = -1/2 + 1/4, dy/db = 1/2, dy/dc = -1/4 at a, b, c = 0, 1, 2
+    slope = jax.jit(jax.grad(lambda x: renormalise(x)[0, 0, 1, 0]))(
+        jnp.array([0.0, 1.0, 2.0]).reshape(1, 1, 3, 1)
+    )
+    assert_allclose(slope.ravel(), [-0.25, 0.5, -0.25], atol=1e-4)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.5, 2**-0.5, 1.0, 3.0])
+def test_scale_gradient_changes_the_gradient_only(factor: float):
+    x = jnp.array([-1.5, 0.0, 7.0])
+    value, slope = jax.jit(jax.value_and_grad(lambda x: jnp.sum(scale_gradient(x, factor) ** 2)))(x)
+    assert_allclose(value, 51.25, rtol=1e-6)
+    assert_allclose(slope, factor * 2 * x, rtol=1e-6)
+    assert_allclose(scale_gradient(x, factor), x, rtol=1e-6)

@@ -1,0 +1,202 @@
+"""Many seeds at once: traced once, in place, and no lane can hurt another."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vcrl.agents.rainbow import make_rainbow
+from vcrl.core.protocol import Observation, Protocol
+from vcrl.core.spec import Discrete, EnvSpec
+from vcrl.core.types import Clock, Row
+from vcrl.methods.configs import Adam, Categorical, RainbowConfig, ReplayConfig, Slow, Terms
+from vcrl.training.lift import lift
+
+SPEC, SEEDS, CAPACITY = EnvSpec((16, 16, 1), Discrete(3)), jnp.array([3, 4, 5]), 40
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compiles():
+    """Compiling is nearly all the time these tests take; without optimisation it is half."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def lifted(updates_per_step: int):
+    """Plain Rainbow, with a target that follows every other update, so that the shared clock is seen."""
+    config = RainbowConfig(
+        observation=Observation(stack=2), encoder="small", hidden=16, value=Categorical(11, -2.0, 2.0),
+        n_step=2, batch=4, learn_start=10, updates_per_step=updates_per_step, target=Slow(0.5, 2),
+        replay=ReplayConfig(capacity=CAPACITY), adam=Adam(rate=1e-3), terms=Terms(),
+    )  # fmt: skip
+    agent = make_rainbow(config, SPEC, Protocol("tiny", 1000, 1, None, 1, 0.001))
+    return lift(agent, SPEC, CAPACITY)
+
+
+@pytest.fixture(scope="module")
+def once():
+    return lifted(1)
+
+
+def rows(number: int, lanes: int) -> Row:
+    """A row of every lane, different in each; episodes of seven steps."""
+    rng = np.random.default_rng(number)
+    frame = rng.integers(0, 256, (lanes, 16, 16, 1), np.uint8)
+    reward = rng.normal(size=lanes).astype(np.float32)
+    terminal, first = np.full(lanes, number % 7 == 6), np.full(lanes, number % 7 == 0)
+    action = rng.integers(0, 3, lanes).astype(np.int32)
+    return Row(frame, action, reward, terminal, first, np.zeros(lanes, bool))
+
+
+def filled(lifted):
+    """A fresh state and a replay with 30 rows."""
+    state, replay = lifted.init(SEEDS), lifted.empty(SEEDS)
+    for i in range(30):
+        replay = lifted.insert(replay, rows(i, len(SEEDS)), jnp.asarray(i))
+    return state, replay
+
+
+def clock(updates: int) -> Clock:
+    return Clock(jnp.asarray(50), jnp.asarray(updates))
+
+
+def learn(lifted, state, replay, updates: int):
+    return lifted.learn(state, replay, jnp.asarray(30), clock(updates), SEEDS)
+
+
+def copied(tree):
+    return jax.tree.map(np.array, tree)
+
+
+def lane(tree, i: int):
+    return jax.tree.map(lambda x: np.asarray(x)[i], tree)
+
+
+def same(one, two) -> bool:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+
+
+def test_everything_is_traced_once(once):
+    """Also when what goes in has come out of another function, and after the clocks have moved on."""
+    state, replay = filled(once)
+    obs = jnp.zeros((3, 2, 16, 16, 2), jnp.uint8)
+    good = jax.tree.map(jnp.copy, state)
+    for i in range(4):
+        draw = jnp.full((3, 2, 2), i, jnp.int32)
+        now = Clock(jnp.asarray(8 + i), jnp.asarray(i))
+        actions = [f(state, obs, now, SEEDS, draw) for f in (once.act, once.play)]
+        assert all(a.shape == (3, 2) and a.dtype == jnp.int32 for a in actions)
+        state, replay, metrics = once.learn(state, replay, jnp.asarray(30 + i), now, SEEDS)
+        replay = once.insert(replay, rows(30 + i, 3), jnp.asarray(30 + i))
+        once.probe(state, replay, jnp.asarray(30 + i), now, SEEDS)
+        for batch_statistics in (True, False):
+            along = once.values_along(state, obs, jnp.zeros((3, 3, 2), jnp.int32), batch_statistics)
+        finite, good = once.guard(state, good)
+        once.either(finite, state, good)
+    assert along.shape == (3, 1, 2) and finite.shape == (3,)
+    assert all(m.shape == (3,) for m in metrics.values())
+    sizes = {name: getattr(once, name)._cache_size() for name in once._fields}
+    assert sizes == dict.fromkeys(once._fields, 1) | {
+        "values_along": 2
+    }  # a program for each kind of statistics
+
+
+def test_two_updates_a_step_are_two_steps_of_one(once):
+    """The clock moves inside `learn` too: noise, samples and the target's period follow it."""
+    state, replay = filled(once)
+    seen = []
+    for updates in (7, 8):
+        state, replay, metrics = learn(once, state, replay, updates)
+        seen.append(copied(metrics))
+    twice = lifted(2)
+    state2, replay2, metrics2 = learn(twice, *filled(twice), 7)
+    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(state2), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(replay.priority, replay2.priority, rtol=1e-4)
+    for name, both in metrics2.items():
+        np.testing.assert_allclose(both, (seen[0][name] + seen[1][name]) / 2, rtol=1e-4, atol=1e-6)
+
+
+def test_learning_writes_the_new_priorities(once):
+    state, replay = filled(once)
+    before = np.array(replay.priority)
+    _, replay, _ = learn(once, state, replay, 0)
+    changed = np.asarray(replay.priority) != before
+    assert ((changed.sum(axis=1) >= 1) & (changed.sum(axis=1) <= 4)).all()
+    assert not changed[:, 30 - 3 :].any(), "rows that cannot be drawn keep theirs"
+
+
+def test_state_and_replay_are_given_away_and_frames_stay_in_place(once):
+    state, replay = filled(once)
+    place = replay.frame.unsafe_buffer_pointer()
+    weight = state.online.encoder.convs[0].weight
+    old = replay
+    replay = once.insert(replay, rows(30, 3), jnp.asarray(30))
+    assert old.frame.is_deleted() and replay.frame.unsafe_buffer_pointer() == place
+    old = replay
+    state, replay, _ = learn(once, state, replay, 0)
+    assert old.frame.is_deleted() and weight.is_deleted()
+    assert replay.frame.unsafe_buffer_pointer() == place
+
+
+def poisoned(state, which: int):
+    """One lane's parameters set to NaN, as after a divergence."""
+
+    def spoil(x):
+        return x.at[which].set(jnp.nan) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+    return state._replace(online=jax.tree.map(spoil, state.online))
+
+
+def test_a_broken_lane_leaves_the_others_bit_for_bit(once):
+    healthy, sick = filled(once), filled(once)
+    sick = (poisoned(sick[0], 1), sick[1])
+    for updates in range(5):
+        *healthy, _ = learn(once, *healthy, updates)
+        *sick, metrics = learn(once, *sick, updates)
+    for i in (0, 2):
+        assert same(lane(healthy, i), lane(sick, i))
+        assert np.isfinite(np.asarray(metrics["loss/rl"])[i])
+    assert not np.isfinite(np.asarray(metrics["loss/rl"])[1])
+    assert np.isnan(np.asarray(sick[0].online.q_head.value[1].weight)[1]).all()
+
+
+def test_the_guard_marks_a_broken_lane_and_keeps_its_last_finite_state(once):
+    state, replay = filled(once)
+    good = jax.tree.map(jnp.copy, state)
+    state, replay, _ = learn(once, state, replay, 0)
+    finite, good = once.guard(state, good)
+    assert np.asarray(finite).tolist() == [True, True, True]
+    assert same(good, state)
+    last = copied(state)
+    state = poisoned(state, 1)
+    for updates in (1, 2):
+        state, replay, _ = learn(once, state, replay, updates)
+        now = copied(state)
+        finite, good = once.guard(state, good)
+        assert np.asarray(finite).tolist() == [True, False, True]
+        assert same(lane(good, 1), lane(last, 1)), "the broken lane stays where it was last finite"
+        for i in (0, 2):
+            assert same(lane(good, i), lane(now, i)), "the others move on"
+
+
+def test_either_takes_each_lane_whole_from_one_side(once):
+    one, two = once.init(SEEDS), once.init(SEEDS + 10)
+    mixed = once.either(jnp.array([True, False, True]), one, two)
+    for i, source in enumerate((one, two, one)):
+        assert same(lane(mixed, i), lane(source, i))
+    assert not same(lane(one, 1), lane(two, 1))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_bad_number_anywhere_is_enough(once, bad):
+    state = once.init(SEEDS)
+    good = jax.tree.map(jnp.copy, state)
+    second = state.opt[0].nu
+    broken = second.encoder.convs[1].bias.at[2, 3].set(bad)
+    spoilt = jax.tree.map(lambda x: broken if x is second.encoder.convs[1].bias else x, state)
+    finite, kept = once.guard(spoilt, good)
+    assert np.asarray(finite).tolist() == [True, True, False]
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(copied(kept)))
