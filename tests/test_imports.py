@@ -53,7 +53,7 @@ def named(source: str, module: str, package: bool = False) -> set[str]:
 
 @cache
 def imports(module: str) -> frozenset[str]:
-    """What a module of ours imports: our modules with the packages they lie in, and others by their top name."""
+    """What a module of ours imports: our modules with the packages they lie in, others by their top name."""
     path, found = FILES[module], set[str]()
     for name in named(path.read_text(), module, path.name == "__init__.py"):
         if name.split(".")[0] != "vcrl":

@@ -138,13 +138,19 @@ class Tasks:
         from vcrl.core.spec import Discrete
         from vcrl.envs.registry import TASKS
 
-        table = Table("task", "suite", "actions", "frame", "random", "optimal", "about", box=None, pad_edge=False)
+        table = Table(
+            "task", "suite", "actions", "frame", "random", "optimal", "about", box=None, pad_edge=False
+        )
         for t in TASKS.values():
             kind = t.spec.actions
             actions = f"{kind.n} discrete" if isinstance(kind, Discrete) else f"{kind.size} continuous"
             frame = "x".join(map(str, t.spec.frame))
-            table.add_row(t.name, t.suite, actions, frame, f"{t.random_score:.2f}", f"{t.optimal_score:.2f}", t.about)
-        table.add_row("gym:MODULE:NAME", "gym", "discrete", "16 to 128", "", "", "your own Gymnasium environment")
+            table.add_row(
+                t.name, t.suite, actions, frame, f"{t.random_score:.2f}", f"{t.optimal_score:.2f}", t.about
+            )
+        table.add_row(
+            "gym:MODULE:NAME", "gym", "discrete", "16 to 128", "", "", "your own Gymnasium environment"
+        )
         Console().print(table)
 
 
@@ -200,9 +206,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def usage() -> str:
-    lines = [f"  vcrl {name:8s} {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()]
+    lines = [
+        f"  vcrl {name:8s} {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()
+    ]
     return "\n".join(
-        ["value-consistent representation learning from pixels", "", *lines, "", "vcrl COMMAND --help says more"]
+        [
+            "value-consistent representation learning from pixels",
+            "",
+            *lines,
+            "",
+            "vcrl COMMAND --help says more",
+        ]
     )
 
 
@@ -226,9 +240,13 @@ def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
             raise UserError(f"'{word}' is one argument too many: vcrl train METHOD TASK --flag value")
         flag, equals, value = word.removeprefix("--").partition("=")
         path = flag.replace("-", "_")
-        known = set(paths(library.resolve("vcr"))) | {p.rpartition(".")[0] for p in paths(library.resolve("vcr"))}
+        known = set(paths(library.resolve("vcr"))) | {
+            p.rpartition(".")[0] for p in paths(library.resolve("vcr"))
+        }
         if path not in known:
-            raise unknown("flag", f"--{flag}", [f"--{name}" for name in flags(command) + sorted(known - {""})])
+            raise unknown(
+                "flag", f"--{flag}", [f"--{name}" for name in flags(command) + sorted(known - {""})]
+            )
         if not equals:
             value = next(words, None)
             if value is None:
@@ -248,7 +266,9 @@ def flags(command: Any) -> list[str]:
 
 def scores_table(run: Any, means: dict[int, float], episodes: int) -> Any:
     """Per seed the mean raw score, and on the scale of random play 0 and the best possible 1 where it is known."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     from vcrl.envs.registry import normalise
 
@@ -258,9 +278,7 @@ def scores_table(run: Any, means: dict[int, float], episodes: int) -> Any:
         table.add_row(str(seed), f"{mean:.3f}", *([f"{normalise(run.plan.task, mean):.3f}"] if known else []))
     average = sum(means.values()) / len(means)
     table.add_row("mean", f"{average:.3f}", *([f"{normalise(run.plan.task, average):.3f}"] if known else []))
-    table.caption = f"{run.plan.method} on {run.plan.task.name}, {episodes} games a seed"
-    table.caption_justify = "left"
-    return table
+    return Group(table, Text(f"{run.plan.method} on {run.plan.task.name}, {episodes} games a seed"))
 
 
 if __name__ == "__main__":

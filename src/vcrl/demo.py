@@ -74,7 +74,9 @@ def summary(job: Job) -> tables.Summary:
 
     diverged = len(run.folder.status["not_finite_since"])
     imagined, real = error("q_error/imagined"), error("q_error/real")
-    return tables.Summary(task.name, job.plan.method, len(scores), interval([scores], iqm), imagined, real, diverged)
+    return tables.Summary(
+        task.name, job.plan.method, len(scores), interval([scores], iqm), imagined, real, diverged
+    )
 
 
 def curves(job: Job) -> tuple[Curve, dict[str, Curve]]:
@@ -82,7 +84,10 @@ def curves(job: Job) -> tuple[Curve, dict[str, Curve]]:
     folder, seeds, task = RunFolder.read(job.path), job.plan.seeds, job.plan.task
     rows = folder.evaluations()
     steps = sorted({r.agent_steps for r in rows})
-    means = [[np.mean([r.score for r in rows if (r.seed, r.agent_steps) == (s, at)]) for at in steps] for s in seeds]
+    means = [
+        [np.mean([r.score for r in rows if (r.seed, r.agent_steps) == (s, at)]) for at in steps]
+        for s in seeds
+    ]
     scores = Curve(np.array(steps), np.array([[normalise(task, float(x)) for x in mine] for mine in means]))
     measured = [row for row in folder.metrics() if "q_error/real" in row]
     at = np.array([row["agent_steps"] for row in measured])
@@ -189,4 +194,6 @@ def _where(job: Job) -> tuple[int, float | None]:
     metrics, games = folder.metrics(), folder.evaluations()
     newest = [g.score for g in games if g.agent_steps == games[-1].agent_steps]
     score = normalise(job.plan.task, float(np.mean(newest))) if newest else None
-    return max([row["agent_steps"] for row in metrics[-1:]] + [g.agent_steps for g in games[-1:]], default=0), score
+    return max(
+        [row["agent_steps"] for row in metrics[-1:]] + [g.agent_steps for g in games[-1:]], default=0
+    ), score

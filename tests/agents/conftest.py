@@ -11,7 +11,7 @@ import pytest
 # Test modules are imported by path, so a helper beside them is found only if its folder is known.
 sys.path.insert(0, str(Path(__file__).parent))
 
-import tiny
+import tiny_agent as tiny
 
 
 @pytest.fixture(scope="module", autouse=True)

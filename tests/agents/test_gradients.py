@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
+import tiny_agent as tiny
 
 from vcrl.agents import rainbow
 from vcrl.methods.configs import SPR, Slow, Terms

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny
+import tiny_agent as tiny
 from scipy.stats import chi2
 
 from vcrl.agents import rainbow

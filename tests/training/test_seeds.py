@@ -90,7 +90,8 @@ def test_a_lane_equals_its_solo_run(lifted, joint, seed):
     (state, replay, metrics), (alone, own, shown) = joint[seed], train(lifted, (seed,))[0]
     for path, x in jax.tree_util.tree_flatten_with_path(state)[0]:
         y = dict(jax.tree_util.tree_flatten_with_path(alone)[0])[path]
-        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4, err_msg=jax.tree_util.keystr(path))
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5, err_msg=jax.tree_util.keystr(path))
+    assert furthest(state.online, alone.online) < 5e-6  # measured: 6e-8; the weights moved by 2e-3
     np.testing.assert_allclose(replay.priority, own.priority, rtol=1e-3)
     for name in metrics:
         np.testing.assert_allclose(metrics[name], shown[name], rtol=1e-3, atol=1e-4, err_msg=name)

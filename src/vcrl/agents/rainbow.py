@@ -54,7 +54,7 @@ class Setup(NamedTuple):
     terms: dict[str, Any]
     values: DiscreteValues
     steps: int  # K, the most any term imagines
-    optimiser: optax.GradientTransformation
+    optimiser: Any  # of Optax, whose annotations do not admit modules
 
 
 def make_rainbow(config: RainbowConfig, spec: EnvSpec, protocol: Protocol) -> Agent:
@@ -77,8 +77,16 @@ def make_rainbow(config: RainbowConfig, spec: EnvSpec, protocol: Protocol) -> Ag
         correction=priority.correction if priority else (1.0, 1.0),
         span=(config.learn_start, protocol.budget),
     )
-    functions = (partial(f, setup) for f in (init, act, update, gradient_norms, values_along))
-    return Agent(*functions, sample, config.learn_start, config.updates_per_step)
+    return Agent(
+        init=partial(init, setup),
+        act=partial(act, setup),
+        update=partial(update, setup),
+        gradient_norms=partial(gradient_norms, setup),
+        values_along=partial(values_along, setup),
+        sample=sample,
+        learn_start=config.learn_start,
+        updates_per_step=config.updates_per_step,
+    )
 
 
 def init(setup: Setup, seed: Int[Array, ""]) -> RainbowState:
@@ -142,10 +150,10 @@ def update(
 
     gradient, (named, (stats, surprise, metrics)) = jax.grad(total, has_aux=True)(state.online)
     step, opt = setup.optimiser.update(clipped(gradient, config.adam.clip), state.opt)
-    online = optax.apply_updates(state.online, step)
+    online = jax.tree.map(jnp.add, state.online, step)
     target = follow(online, state.target, config.target, clock._replace(updates=clock.updates + 1))
     metrics |= {f"loss/{name}": loss for name, loss in named.items()}
-    metrics |= {"grad_norm": optax.global_norm(gradient)}
+    metrics |= {"grad_norm": optax.tree.norm(gradient)}
     exponent = config.replay.priority.exponent if config.replay.priority else 1.0
     priority = jnp.clip(surprise, 1e-6, 1e6) ** exponent
     return RainbowState(online, target, stats, opt), Update(priority, metrics)
@@ -247,11 +255,11 @@ def clipped(gradient: RainbowNets, limit: float) -> RainbowNets:
     def scaled(part: Any, norm: Array) -> Any:
         return jax.tree.map(lambda g: g * jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-9)), part)
 
-    joint = optax.global_norm((gradient.encoder, gradient.q_head))
+    joint = optax.tree.norm((gradient.encoder, gradient.q_head))
     return RainbowNets(
         scaled(gradient.encoder, joint),
         scaled(gradient.q_head, joint),
-        scaled(gradient.transition, optax.global_norm(gradient.transition)),
+        scaled(gradient.transition, optax.tree.norm(gradient.transition)),
         gradient.prediction,
     )
 
@@ -268,7 +276,7 @@ def gradient_norms(
 
     _, pull = jax.vjp(stacked, state.online)
     # One backward pass for all of them, batched over which loss is asked about.
-    norms = jax.vmap(lambda which: optax.global_norm(pull(which)[0]))(jnp.eye(len(weight)))
+    norms = jax.vmap(lambda which: optax.tree.norm(pull(which)[0]))(jnp.eye(len(weight)))
     return {f"grad_norm/{name}": norms[i] for i, name in enumerate(weight)}
 
 

@@ -4,7 +4,8 @@ E is what one value consists of: the atoms of C51 or the one number of DQN. The 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,8 @@ class Values(Protocol):
     def as_target(self) -> Callable[[Array], Array]: ...
 
 
-class DiscreteValues(NamedTuple):
+@dataclass(frozen=True)
+class DiscreteValues:
     """Values of finitely many actions, all read at once."""
 
     size: int  # E

@@ -29,7 +29,7 @@ def from_json(cls: Any, data: Any, where: str = "config") -> Any:
         if data is None and type(None) in options:
             return None
         if isinstance(data, dict):
-            named = {o.__name__: o for o in options if dataclasses.is_dataclass(o)}
+            named: dict[str, Any] = {type_name(o): o for o in options if dataclasses.is_dataclass(o)}
             kind = cast(dict[str, Any], data).get("kind")
             if kind not in named:
                 raise UserError(f"{where}: kind {kind!r} is none of {', '.join(named)}")
@@ -55,7 +55,7 @@ def from_json(cls: Any, data: Any, where: str = "config") -> Any:
         if not isinstance(data, list | tuple):
             raise UserError(f"{where}: expected a list, found {data!r}")
         inner = typing.get_args(cls)
-        items = cast(list[Any], list(cast(Any, data)))
+        items: list[Any] = list(cast(Any, data))
         kinds = [inner[0]] * len(items) if inner[-1] is Ellipsis else list(inner)
         if len(kinds) != len(items):
             raise UserError(f"{where}: expected {len(kinds)} items, found {len(items)}")

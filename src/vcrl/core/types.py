@@ -7,6 +7,7 @@ time is the leading axis.
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int, UInt8
 
@@ -18,6 +19,12 @@ class Clock(NamedTuple):
 
     agent_steps: Int[Array, ""]
     updates: Int[Array, ""]
+
+    @staticmethod
+    def at(agent_steps: int, updates: int) -> "Clock":
+        """From counts on the host, always int32: another type would compile everything again."""
+        counts: Any = (np.int32(agent_steps), np.int32(updates))
+        return Clock(*counts)
 
 
 class Row(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from vcrl.core.config import change, paths
 from vcrl.core.errors import unknown
 from vcrl.core.protocol import Observation
-from vcrl.methods.configs import CODE, OURS, PAPER, SPR, VCR, Adam, Augment, Categorical, RainbowConfig
+from vcrl.methods.configs import CODE, OURS, PAPER, SPR, VCR, Augment, Categorical, RainbowConfig
 
 Changes = dict[str, tuple[Any, str]]  # dotted path -> value, where it comes from
 
@@ -65,7 +65,8 @@ SUITES: dict[str, Changes] = {
         "n_step": (3, "episodes of 7 steps"),
         "learn_start": (200, "a budget of a few thousand steps"),
         "updates_per_step": (1, "two CPU cores"),
-        "adam": (Adam(rate=1e-3), "a budget of a few thousand updates"),
+        "adam.rate": (2e-3, "a budget of a few thousand updates"),
+        "noise": (0.1, "likewise: heads that settle sooner; a value the reference code had, too"),
         "augment.shift": (1, "a sixteenth of the picture, as 4 is a twentieth of 84"),
         "terms.spr.steps": (3, "episodes of 7 steps"),
         "terms.vcr.steps": (3, "episodes of 7 steps"),

@@ -1,6 +1,7 @@
 """Methods as people read them: what each is, every value with its source, how two differ."""
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.table import Table
@@ -49,7 +50,8 @@ def source_of(name: str, config: Any, suite: str | None) -> dict[str, str]:
                 if path == changed or (label and path.startswith(changed + ".")):
                     out[path] = label + source
     resolved = paths(library.resolve(name, suite))
-    return {p: s if resolved.get(p) == v else "changed by you" for (p, s), v in zip(out.items(), paths(config).values(), strict=True)}
+    here = paths(config)
+    return {p: source if resolved.get(p) == here[p] else "changed by you" for p, source in out.items()}
 
 
 def text(value: Any) -> str:
@@ -69,3 +71,57 @@ def _defaults(config: Any, prefix: str = "") -> dict[str, str]:
 
 def _table(*columns: str) -> Table:
     return Table(*columns, box=None, pad_edge=False)
+
+
+def markdown() -> str:
+    """The page docs/methods.md: what each method changes, the base they change, what a suite asks of all."""
+    abouts: dict[str, str] = {}
+
+    def leaves(value: Any, path: str, source: str, own: bool = True) -> Iterator[tuple[str, Any, str]]:
+        """Path, value and source of every leaf: its own source, or that of the part it lies in."""
+        if not dataclasses.is_dataclass(value):
+            yield path, value, source
+            return
+        for f in dataclasses.fields(value):
+            below = f"{path}.{f.name}".lstrip(".")
+            abouts[below] = f.metadata.get("about", "")
+            whence = f.metadata.get("source", source) if own else source
+            yield from leaves(getattr(value, f.name), below, whence, own)
+
+    def table(rows: Iterable[tuple[str, Any, str]], whence: str = "source") -> list[str]:
+        lines = [f"| `{p}` | {text(v)} | {s} | {abouts[p]} |".replace("  ", " ") for p, v, s in rows]
+        return ["", f"| setting | value | {whence} | about |", "|---|---|---|---|", *lines]
+
+    def changed(changes: library.Changes, own: bool) -> Iterator[tuple[str, Any, str]]:
+        return (leaf for path, (value, why) in changes.items() for leaf in leaves(value, path, why, own))
+
+    out = ["# Methods", "", *PREFACE]
+    for name, m in library.METHODS.items():
+        whole = list(leaves(library.resolve(name), "", OURS))
+        out += ["", f"## {name}", "", f"{m.about[0].upper()}{m.about[1:]}."]
+        if m.of is None:
+            out += ["", "A base. All its settings; those of a term come with the term.", *table(whole)]
+        else:
+            out += ["", f"[{m.of}](#{m.of}) with these changes:", *table(changed(m.changes, True))]
+    out += ["", "## What a suite changes", ""]
+    out += ["The same for every method; what concerns a part a method lacks is left out."]
+    for suite, changes in library.SUITES.items():
+        out += ["", f"### {suite}", *table(changed(changes, False), "reason")]
+    return "\n".join(out) + "\n"
+
+
+PREFACE = """\
+<!-- Written by `make docs`: edit src/vcrl/methods, not this page. A test fails when the two differ. -->
+
+A method is a named set of changes to another one, down to a base. Nothing else tells methods apart: they have no
+code of their own. On the command line a setting is changed by its path, for example
+`vcrl train vcr catch --terms.vcr.weight 0.5`; `vcrl methods --diff spr vcr` prints how two of them differ.
+
+Sources: *paper* is the text or a table of the VCR paper, *reference code* the released code of the methods it
+builds on, *our decision* a choice made here; [paper-map.md](paper-map.md) gives the reasons.
+
+The page is written by `make docs` from `src/vcrl/methods`.""".splitlines()
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

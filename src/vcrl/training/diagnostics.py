@@ -18,7 +18,9 @@ class Positions(NamedTuple):
     inside: np.ndarray  # K+1 P, whether t+k is still in the trajectory
 
 
-def q_error(plan: Plan, act: Callable[..., Any], values_along: Callable[..., Any], state: Any, steps: int) -> Any:
+def q_error(
+    plan: Plan, act: Callable[..., Any], values_along: Callable[..., Any], state: Any, steps: int
+) -> Any:
     """E = 1/(T K) sum_t sum_k |Q(z^_{t+k}, a_{t+k}) - G_{t+k}| 1[t+k <= T] for every seed.
 
     The normaliser is T K, also where steps run past the end, as the paper has it. Beside it the error of the real
@@ -54,7 +56,9 @@ def trajectories(plan: Plan, act: Callable[..., Any], state: Any, limit: int) ->
 def positions(found: list[Trajectory], steps: int, limit: int, gamma: float) -> Positions:
     """Line up the trajectories of one seed; an episode of the learner ends at each terminal (a lost life too)."""
     parts = [part for trajectory in found for part in _lives(trajectory)]
-    length = np.concatenate([np.arange(len(p.action), 0, -1) for p in parts])  # positions left, this one included
+    length = np.concatenate(
+        [np.arange(len(p.action), 0, -1) for p in parts]
+    )  # positions left, this one included
     returns = np.concatenate([discounted(p.reward, gamma) for p in parts])
     action = np.concatenate([p.action for p in parts])
     ahead = np.arange(steps + 1)[:, None]

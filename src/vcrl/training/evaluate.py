@@ -26,15 +26,18 @@ class Played(NamedTuple):
     trajectory: Trajectory | None
 
 
-def play(plan: Plan, act: Callable[..., Any], state: Any, wave: int, record: bool = False) -> list[list[Played]]:
+def play(
+    plan: Plan, act: Callable[..., Any], state: Any, wave: int, record: bool = False
+) -> list[list[Played]]:
     """As many episodes of every seed as run side by side, the `wave`th of them; `act` is the lifted `play`."""
     count, lanes = len(plan.seeds), plan.eval_lanes
     episodes = np.tile(np.arange(wave * lanes, (wave + 1) * lanes), count)
     stack = plan.config.observation.stack
-    field = Lanes(plan.task.make(count * lanes), np.repeat(plan.seeds, lanes), stack, EVAL_SALT, episodes)
+    each = [seed for seed in plan.seeds for _ in range(lanes)]
+    field = Lanes(plan.task.make(count * lanes), each, stack, EVAL_SALT, episodes.tolist())
     done: dict[int, Finished] = {}
     ticks: list[tuple[np.ndarray, ...]] = []
-    seeds, clock = np.array(plan.seeds), Clock(np.int32(0), np.int32(0))
+    seeds, clock = np.array(plan.seeds), Clock.at(0, 0)
     limit = plan.protocol.horizon
     while len(done) < count * lanes:
         obs = field.obs
@@ -63,7 +66,8 @@ def learner_reward(plan: Plan, reward: np.ndarray) -> np.ndarray:
 
 
 def _cut(field: Lanes, lane: int) -> Finished:
-    return Finished(lane, field.seeds[lane], int(field.episode[lane]), float(field.score[lane]), int(field.length[lane]))
+    score, length = float(field.score[lane]), int(field.length[lane])
+    return Finished(lane, field.seeds[lane], int(field.episode[lane]), score, length)
 
 
 def _trajectory(plan: Plan, ticks: list[tuple[np.ndarray, ...]], game: Finished) -> Trajectory:

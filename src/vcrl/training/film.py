@@ -37,7 +37,9 @@ def film(run: "Run", out: Path, seeds: Sequence[int], episodes: int, fps: int = 
                 obs = game.trajectory.obs
                 pictures.append(_picture(obs[min(t, len(obs) - 1), ..., -channels:]))
             frames.append(side_by_side(pictures))
-            captions.append(f"{run.plan.method} on {run.plan.task.name}, game {episode + 1}, seeds {_list(seeds)}")
+            captions.append(
+                f"{run.plan.method} on {run.plan.task.name}, game {episode + 1}, seeds {_list(seeds)}"
+            )
     return write_gif(out, frames, fps=fps, captions=captions)
 
 

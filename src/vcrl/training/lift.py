@@ -21,12 +21,16 @@ class Lifted(NamedTuple):
     empty: Callable[..., Any]  # seeds -> replay
     act: Callable[..., Any]  # state, obs S B, clock, seeds, draw S B 2 -> action S B; exploring
     play: Callable[..., Any]  # the same without exploring
-    learn: Callable[..., Any]  # state, replay, at, clock, seeds -> state, replay, metrics; donates the first two
+    learn: Callable[
+        ..., Any
+    ]  # state, replay, at, clock, seeds -> state, replay, metrics; donates the first two
     insert: Callable[..., Any]  # replay, row S, at -> replay; donates replay
     probe: Callable[..., Any]  # state, replay, at, clock, seeds -> gradient norm of every loss, S
     values_along: Callable[..., Any]  # state, obs S P, actions S K+1 P, batch statistics -> Q S K+1 P
     guard: Callable[..., Any]  # state, good state -> finite S, newest good state; donates the good one
-    either: Callable[..., Any]  # alive S, state, good state -> the state of the living, the good one of others
+    either: Callable[
+        ..., Any
+    ]  # alive S, state, good state -> the state of the living, the good one of others
 
 
 def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:

@@ -38,13 +38,15 @@ class Training:
         self.lifted = engine.lifted
         self.state, self.replay = self.lifted.init(self.seeds), self.lifted.empty(self.seeds)
         self.good = self.lifted.init(self.seeds)  # the newest state of each seed that was finite
-        self.failed = np.full(len(plan.seeds), -1, np.int64)  # agent steps at which a seed was found not finite
+        self.failed = np.full(
+            len(plan.seeds), -1, np.int64
+        )  # agent steps at which a seed was found not finite
         self.tick = 0
         self.updates = 0
 
     @property
     def clock(self) -> Clock:
-        return Clock(np.int32(self.tick), np.int32(self.updates))
+        return Clock.at(self.tick, self.updates)
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {
@@ -59,7 +61,9 @@ class Training:
         self.state = unpack(self.state, arrays, "state")
         self.good = unpack(self.good, arrays, "good")
         self.replay = unpack(self.replay, arrays, "replay")
-        host = {name.removeprefix("host/"): value for name, value in arrays.items() if name.startswith("host/")}
+        host = {
+            name.removeprefix("host/"): value for name, value in arrays.items() if name.startswith("host/")
+        }
         self.failed = host.pop("failed")
         self.lanes.load(host)
         self.tick, self.updates = counters["tick"], counters["updates"]

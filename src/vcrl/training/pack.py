@@ -21,7 +21,9 @@ def unpack(like: T, arrays: dict[str, np.ndarray], prefix: str) -> T:
     for path, leaf in _leaves(like):
         name = prefix + jax.tree_util.keystr(path)
         if name not in arrays:
-            raise UserError(f"the checkpoint lacks {name}: it is not of this run; delete its folder to start again")
+            raise UserError(
+                f"the checkpoint lacks {name}: it is not of this run; delete its folder to start again"
+            )
         found = arrays[name]
         if found.shape != leaf.shape or found.dtype != leaf.dtype:
             raise UserError(

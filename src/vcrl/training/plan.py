@@ -16,7 +16,9 @@ from vcrl.nets.encoders import LAYERS, state_shape
 
 PROTOCOLS = {
     "toy": Protocol("toy", budget=2000, action_repeat=1, horizon=None, eval_episodes=100, eval_epsilon=0.001),
-    "gym": Protocol("gym", budget=20_000, action_repeat=1, horizon=None, eval_episodes=10, eval_epsilon=0.001),
+    "gym": Protocol(
+        "gym", budget=20_000, action_repeat=1, horizon=None, eval_episodes=10, eval_epsilon=0.001
+    ),
 }
 
 
@@ -112,7 +114,9 @@ def check(plan: Plan) -> None:
     if config.encoder not in LAYERS:
         raise UserError(f"--encoder {config.encoder}: known are {', '.join(LAYERS)}")
     if state_shape(spec.frame, LAYERS[config.encoder]) is None:
-        raise UserError(f"frames of {spec.frame[0]}x{spec.frame[1]} are too small for the '{config.encoder}' encoder")
+        raise UserError(
+            f"frames of {spec.frame[0]}x{spec.frame[1]} are too small for the '{config.encoder}' encoder"
+        )
     _check_choice("observation.reward", config.observation.reward, ("sign", "raw"))
     _check_positive(config)
     _check_schedule(plan.schedule)
@@ -154,7 +158,9 @@ def _check_positive(config: RainbowConfig) -> None:
 def _check_schedule(schedule: Schedule) -> None:
     for name in ("evaluate", "gradients", "q_error"):
         if getattr(schedule, name) < 0:
-            raise UserError(f"--{name.replace('_', '-')}-every {getattr(schedule, name)}: 0 is never, else agent steps")
+            raise UserError(
+                f"--{name.replace('_', '-')}-every {getattr(schedule, name)}: 0 is never, else agent steps"
+            )
     for name in ("log", "q_error_positions"):
         if getattr(schedule, name) < 1:
             raise UserError(f"--{name.replace('_', '-')}-every {getattr(schedule, name)}: must be at least 1")

@@ -89,9 +89,8 @@ class Policy:
         frame = np.asarray(frame)
         frame = frame[..., None] if frame.ndim == 2 else frame
         if frame.shape != plan.task.spec.frame or frame.dtype != np.uint8:
-            raise UserError(
-                f"a frame of {plan.task.name} is uint8{list(plan.task.spec.frame)}, not {frame.dtype}{list(frame.shape)}"
-            )
+            wanted, given = f"uint8{list(plan.task.spec.frame)}", f"{frame.dtype}{list(frame.shape)}"
+            raise UserError(f"a frame of {plan.task.name} is {wanted}, not {given}")
         height, width, channels = frame.shape
         empty = np.zeros((height, width, channels * plan.config.observation.stack), np.uint8)
         stack = np.concatenate([self._past.get(seed, empty)[..., channels:], frame], axis=-1)
@@ -100,7 +99,8 @@ class Policy:
         draw = np.full((len(plan.seeds), 1, 2), (0, self._tick), np.int32)
         self._tick += 1
         play = loop.engine_of(plan).lifted.play
-        actions = play(self._run.state, obs, Clock(np.int32(0), np.int32(0)), np.array(plan.seeds, np.int32), draw)
+        clock, seeds = Clock.at(0, 0), np.array(plan.seeds, np.int32)
+        actions = play(self._run.state, obs, clock, seeds, draw)
         return int(np.asarray(actions)[plan.seeds.index(seed), 0])
 
 
@@ -156,7 +156,9 @@ def load_run(path: str | Path) -> Run:
             from_json(Schedule, record["schedule"], "schedule"),
         )
     except (KeyError, TypeError) as error:
-        raise UserError(f"{path}/config.json lacks or garbles {error}: it was not written by this version") from error
+        raise UserError(
+            f"{path}/config.json lacks or garbles {error}: it was not written by this version"
+        ) from error
     return Run(Path(path), plan)
 
 

@@ -1,0 +1,31 @@
+# Everything installs what it needs into .venv; Python 3.11 or newer is all that must be there.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test slow check docs clean
+
+demo: .venv/ready
+	$(BIN)/vcrl demo
+
+test: .venv/ready
+	$(BIN)/python -m pytest
+
+slow: .venv/ready
+	$(BIN)/python -m pytest -m slow
+
+check: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+docs: .venv/ready
+	$(BIN)/python -m vcrl.methods.show > docs/methods.md
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "vcrl needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .jax-cache .pytest_cache .ruff_cache .hypothesis

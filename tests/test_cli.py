@@ -1,0 +1,156 @@
+"""Bad input is one line with what to do and exit code 2; good input does what it says."""
+
+import io
+import sys
+
+import pytest
+
+from vcrl.cli import main, parse_seeds
+from vcrl.core.errors import UserError
+
+BAD = {
+    "trian vcr catch": "did you mean train?",
+    "train vrc catch": "did you mean vcr",
+    "train vcr cath": "did you mean catch",
+    "train vcr catch --stpes 5": "did you mean --steps",
+    "train vcr catch --terms.vcr.wieght 1": "did you mean --terms.vcr.weight",
+    "train spr catch --terms.vcr.weight 1": "'terms.vcr.weight' does not apply",
+    "train vcr catch --batch many": "batch: expected int",
+    "train vcr catch --batch": "--batch needs a value",
+    "train vcr catch extra": "one argument too many",
+    "train vcr catch --seeds 1,1": "seed 1 is given twice",
+    "train vcr catch --seeds -1:2": "seed -1 is negative",
+    "train vcr catch --seeds 3:3": "no seeds",
+    "train vcr catch --seeds all": "give a range such as 0:5",
+    "train vcr catch --steps 0": "at least one agent step",
+    "train vcr catch --steps 100": "ends before learning starts at 200",
+    "train vcr catch --terms.vcr.steps 7": "at most 6 can be imagined",
+    "train vcr catch --terms.spr.steps 0": "at least one step",
+    "train vcr catch --learn-start 4": "learning can start at 9 at the earliest",
+    "train vcr catch --replay.capacity 5": "at least 10 rows are needed",
+    "train vcr catch --encoder nature": "too small for the 'nature' encoder",
+    "train vcr catch --encoder big": "known are nature, small",
+    "train vcr catch --terms.vcr.taken best": "known are n-step, real",
+    "train vcr catch --observation.reward clip": "known are sign, raw",
+    "train vcr catch --evaluate-every -5": "0 is never",
+    "train vcr reach": "continuous actions",
+    "train vcr gym:NoSuchThing-v0": "NoSuchThing",
+    "eval nowhere": "nowhere",
+    "watch nowhere": "nowhere",
+    "methods vrc": "did you mean vcr",
+    "methods --diff spr vrc": "did you mean vcr",
+    "methods --suite tyo": "did you mean toy",
+    "tasks --all": "unknown flag '--all'",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_bad_input_is_one_clear_line(line, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(line.split())
+    said = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert said.startswith("vcrl: ") and said.count("\n") == 1
+    assert BAD[line] in said
+    assert not list(tmp_path.iterdir()), "nothing is written before the input is known to be good"
+
+
+def test_an_unwritable_place_is_one_clear_line(capsys, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SystemExit) as stop:
+        main(f"train rainbow catch --steps 300 --out {tmp_path / 'file'}".split())
+    assert stop.value.code == 2 and "--out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text, seeds", [("0:5", [0, 1, 2, 3, 4]), (":2", [0, 1]), ("7", [7]), ("0,3,7", [0, 3, 7]), ("2:2", [])]
+)
+def test_seeds(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+def test_seeds_that_are_not_numbers():
+    with pytest.raises(UserError, match="0:5"):
+        parse_seeds("0:five")
+
+
+def test_methods_diff_shows_exactly_what_differs(capsys):
+    main(["methods", "--diff", "vcr", "vcr-mse"])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert rows == [["terms.vcr.taken", "n-step", "real"], ["terms.vcr.others", "others", "none"]]
+
+
+def test_methods_and_tasks_are_listed(capsys):
+    main(["methods"])
+    main(["tasks"])
+    said = capsys.readouterr().out
+    for name in ("rainbow", "spr", "vcr", "vcr-mse", "vcr-mse-a", "catch", "balloon", "snow", "reach"):
+        assert name in said
+
+
+def test_one_method_with_the_source_of_every_value(capsys):
+    main(["methods", "vcr", "--suite", "toy"])
+    said = capsys.readouterr().out
+    assert "terms.vcr.weight" in said and "paper" in said and "toy:" in said
+
+
+def test_help_and_version(capsys):
+    main([])
+    main(["--version"])
+    said = capsys.readouterr().out
+    assert "vcrl train" in said and "vcrl 0." in said
+
+
+def test_train_eval_and_watch_from_the_command_line(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = "--batch 4 --hidden 8 --learn-start 30 --seeds 1,4 --log-every 20 --gradients-every 0"
+    main(f"train rainbow snow --steps 60 {settings}".split())
+    said = capsys.readouterr().out
+    assert "changed by you" in said and "run folder: " in said and "normalised" in said
+    folder = said.split("run folder: ")[1].strip()
+    main(f"eval {folder} --episodes 3".split())
+    assert "3 games a seed" in capsys.readouterr().out
+    main(f"watch {folder} --out play.gif --episodes 1 --seeds 4".split())
+    assert (tmp_path / "play.gif").read_bytes().startswith(b"GIF")
+
+
+def test_a_user_environment_is_found_in_the_folder_one_stands_in(capsys, tmp_path, monkeypatch):
+    (tmp_path / "lamp_env.py").write_text(LAMP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    settings = "--batch 4 --hidden 8 --learn-start 30 --seeds 0,1 --log-every 20 --gradients-every 0"
+    main(f"train rainbow gym:lamp_env:Lamp-v0 --steps 60 {settings}".split())
+    said = capsys.readouterr().out
+    assert "rainbow on gym:lamp_env:Lamp-v0" in said and "run folder: " in said
+
+
+LAMP = '''
+import gymnasium, numpy as np
+
+
+class Lamp(gymnasium.Env):
+    """Press the button on the lit side, for ten steps."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (20, 20, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.side = int(self.np_random.integers(2))
+        return self.picture(), {}
+
+    def step(self, action):
+        reward = float(action == self.side)
+        self.side = int(self.np_random.integers(2))
+        return self.picture(), reward, False, False, {}
+
+    def picture(self):
+        frame = np.zeros((20, 20, 3), np.uint8)
+        frame[:, 10 * self.side : 10 * self.side + 10] = 255
+        return frame
+
+
+gymnasium.register("Lamp-v0", entry_point=Lamp, max_episode_steps=10)
+'''

@@ -1,0 +1,82 @@
+"""The Q-error by hand, and every loss and gradient norm in the log."""
+
+import numpy as np
+import pytest
+from tiny import tiny
+
+from vcrl.training import diagnostics, loop
+from vcrl.training.diagnostics import discounted, positions
+from vcrl.training.evaluate import Trajectory
+
+
+def trajectory(actions, rewards, terminals=None):
+    count = len(actions)
+    obs = np.arange(count, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 1), np.uint8)
+    terminal = np.zeros(count, bool) if terminals is None else np.array(terminals)
+    return Trajectory(obs, np.array(actions), np.array(rewards, np.float32), terminal)
+
+
+def test_discounted_returns_by_hand():
+    np.testing.assert_allclose(discounted(np.array([1.0, 0.0, 2.0]), 0.5), [1 + 0.25 * 2, 1.0, 2.0])
+
+
+def test_positions_line_up_what_followed():
+    found = [trajectory([0, 1, 2], [0, 0, 1]), trajectory([2, 1], [1, -1])]
+    p = positions(found, steps=2, limit=4, gamma=0.5)
+    np.testing.assert_array_equal(p.action[0], [0, 1, 2, 2])
+    np.testing.assert_array_equal(p.action[1], [1, 2, 2, 1])
+    np.testing.assert_allclose(p.returns[0], [0.25, 0.5, 1.0, 0.5])
+    np.testing.assert_allclose(p.returns[1, :2], [0.5, 1.0])
+    # t+k must lie in the same trajectory: the first has 3 positions, the second 2.
+    np.testing.assert_array_equal(p.inside, [[1, 1, 1, 1], [1, 1, 0, 1], [1, 0, 0, 0]])
+
+
+def test_a_lost_life_ends_the_trajectory_a_learner_sees():
+    one = trajectory([0, 1, 2, 0], [1, 1, 1, 1], [False, True, False, True])
+    p = positions([one], steps=1, limit=4, gamma=1.0)
+    np.testing.assert_allclose(p.returns[0], [2, 1, 2, 1])
+    np.testing.assert_array_equal(p.inside[1], [1, 0, 1, 0])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return tiny(tmp_path_factory.mktemp("run"))
+
+
+def test_q_error_against_a_plain_loop(trained):
+    plan, lifted = trained.plan, loop.engine_of(trained.plan).lifted
+    steps, limit, gamma = 2, plan.schedule.q_error_positions, plan.config.gamma
+    got = diagnostics.q_error(plan, lifted.play, lifted.values_along, trained.state, steps)
+    for i, found in enumerate(diagnostics.trajectories(plan, lifted.play, trained.state, limit)):
+        imagined = real = 0.0
+        count = 0
+        for path in found:
+            length = len(path.action)
+            returns = [sum(gamma**j * path.reward[t + j] for j in range(length - t)) for t in range(length)]
+            for t in range(length):
+                if count == limit:
+                    break
+                count += 1
+                ahead = [path.action[min(t + k, length - 1)] for k in range(steps + 1)]
+                obs = np.repeat(path.obs[None, t : t + 1], len(plan.seeds), axis=0)
+                action = np.broadcast_to(np.array(ahead)[None, :, None], (len(plan.seeds), steps + 1, 1))
+                q = np.asarray(lifted.values_along(trained.state, obs, action, False))[i, :, 0]
+                real += abs(q[0] - returns[t])
+                imagined += sum(abs(q[k] - returns[t + k]) for k in range(1, steps + 1) if t + k < length)
+        assert count == limit
+        assert got["q_error/real"][i] == pytest.approx(real / limit, rel=1e-4)
+        assert got["q_error/imagined"][i] == pytest.approx(imagined / (limit * steps), rel=1e-4)
+
+
+def test_every_loss_has_its_gradient_norm_in_the_log(trained):
+    rows = trained.folder.metrics()
+    assert {"agent_steps", "env_steps", "frames", "updates"} <= rows[-1].keys() and "step" not in rows[-1]
+    for name in ("rl", "spr", "vcr"):
+        assert all(np.isfinite(rows[-1][f"loss/{name}"])) and len(rows[-1][f"loss/{name}"]) == 2
+        assert all(x > 0 for x in rows[-1][f"grad_norm/{name}"])
+    assert {"q_error/real", "q_error/imagined", "q_error/imagined_batch_norm"} <= rows[-1].keys()
+
+
+def test_without_a_model_only_the_real_error_is_measured(tmp_path):
+    last = tiny(tmp_path, "rainbow").folder.metrics()[-1]
+    assert "q_error/real" in last and "q_error/imagined" not in last

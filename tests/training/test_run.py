@@ -1,0 +1,88 @@
+"""A run in the hand of a user: score it, act with it, load it again, film it."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny import tiny
+
+import vcrl
+from vcrl.core.errors import UserError
+from vcrl.envs.lanes import Lanes
+from vcrl.training import evaluate, loop
+from vcrl.training.film import film
+from vcrl.training.memory import check_memory, need_in_bytes
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return tiny(tmp_path_factory.mktemp("run"))
+
+
+def test_the_score_is_the_mean_of_the_final_evaluation(run):
+    rows = [r for r in run.folder.evaluations() if r.agent_steps == 80]
+    assert len(rows) == 2 * run.plan.protocol.eval_episodes
+    assert run.scores() == {s: pytest.approx(np.mean([r.score for r in rows if r.seed == s])) for s in (3, 5)}
+
+
+def test_evaluate_repeats_the_final_evaluation_and_more_games_begin_with_the_same(run):
+    final = {
+        s: [r.score for r in run.folder.evaluations() if (r.seed, r.agent_steps) == (s, 80)] for s in (3, 5)
+    }
+    games = run.evaluate()
+    assert {s: [g.score for g in mine] for s, mine in games.items()} == final
+    assert [g.episode for g in run.evaluate(130)[3]] == list(range(130))
+    assert [g.score for g in run.evaluate(7)[5]] == final[5][:7]
+    with pytest.raises(UserError, match="at least one"):
+        run.evaluate(0)
+
+
+def test_a_loaded_run_is_the_run(run):
+    again = vcrl.load_run(run.path)
+    assert again.plan == run.plan
+    assert again.evaluate(3) == run.evaluate(3)
+
+
+def test_the_policy_plays_an_evaluation_game_frame_by_frame(run):
+    games = {seed: [g.score for g in mine] for seed, mine in run.evaluate(3).items()}
+    for seed in (3, 5):
+        lanes = Lanes(run.plan.task.make(1), [seed], 1, evaluate.EVAL_SALT)
+        scores: list[float] = []
+        run.policy.reset()
+        while len(scores) < 3:
+            # Epsilon is 0.001: these few games have no random action, whichever draw names them.
+            _, finished = lanes.step(np.array([run.policy(lanes.obs[0], seed)]))
+            if finished:
+                scores.append(finished[0].score)
+                run.policy.reset()
+        assert scores == games[seed]
+
+
+def test_the_policy_refuses_what_is_not_a_frame(run):
+    with pytest.raises(UserError, match=r"uint8\[16, 16, 1\]"):
+        run.policy(np.zeros((84, 84, 4), np.uint8))
+    with pytest.raises(UserError, match="seed 9"):
+        run.policy(np.zeros((16, 16), np.uint8), seed=9)
+
+
+def test_a_run_without_a_checkpoint_says_so(run, tmp_path):
+    (tmp_path / "config.json").write_text((run.path / "config.json").read_text())
+    for name in ("metrics.jsonl", "episodes.csv", "eval.csv", "speed.jsonl"):
+        (tmp_path / name).write_bytes((run.path / name).read_bytes())
+    with pytest.raises(UserError, match="no checkpoint yet"):
+        vcrl.load_run(tmp_path).evaluate(1)
+
+
+def test_a_film_shows_the_games(run, tmp_path):
+    path = film(run, tmp_path / "play.gif", [3, 5], 2)
+    with Image.open(path) as picture:
+        assert picture.n_frames > 7 and picture.width > picture.height
+
+
+def test_memory_is_counted_before_it_is_taken(run, monkeypatch):
+    lifted = loop.engine_of(run.plan).lifted
+    replay, weights = need_in_bytes(run.plan, lifted)
+    rows = 2 * run.plan.capacity * (16 * 16 + 4 + 4 + 3 + 4)
+    assert replay == rows and weights > 0
+    monkeypatch.setattr("vcrl.training.memory.free_in_bytes", lambda: (replay + weights) * 0.7)
+    with pytest.raises(UserError, match=r"GB are free: use at most 1 seeds at once"):
+        check_memory(run.plan, lifted)

@@ -1,0 +1,15 @@
+"""Nothing is compiled twice, and games that look alike share what is compiled."""
+
+from tiny import tiny
+
+from vcrl.training.loop import engine_of
+
+
+def test_each_function_is_traced_once_in_a_whole_run_and_shared_between_games(tmp_path):
+    one, two = tiny(tmp_path, task="catch", steps=90), tiny(tmp_path, task="balloon", steps=90)
+    engine = engine_of(one.plan)
+    assert engine_of(two.plan) is engine
+    sizes = {name: getattr(engine.lifted, name)._cache_size() for name in engine.lifted._fields}
+    # With running and with batch statistics: the one function that has two forms.
+    assert sizes.pop("values_along") == 2
+    assert set(sizes.values()) == {1}, sizes
