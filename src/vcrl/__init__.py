@@ -1,7 +1,7 @@
 """vcrl: value-consistent representation learning for data-efficient agents from pixels."""
 
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from vcrl.training.plan import Schedule
     from vcrl.training.run import Run, load_run, train
 
-__version__ = version("vcrl")
+try:
+    __version__ = version("vcrl")
+except PackageNotFoundError:  # run from a source tree that was never installed
+    __version__ = "0+source"
 __all__ = ["Run", "Schedule", "load_run", "objectives", "train"]
 
 _HOME = {

@@ -131,7 +131,7 @@ def gather(replay: Replay, index: Int[Array, " B"], spec: Sample) -> Segment:
         discount=jnp.where(lives, ahead.discount[: spec.targets], 0.0),
         boot_obs=stacks(replay, index + jnp.minimum(targets + ahead.steps[: spec.targets], last), spec.stack),
         weight=jnp.ones(index.shape),
-        index=index,
+        slot=index,
     )
 
 

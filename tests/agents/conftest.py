@@ -17,9 +17,10 @@ import tiny_agent as tiny
 @pytest.fixture(scope="module", autouse=True)
 def quick_compiles():
     """Compiling is nearly all the time these tests take; without optimisation it is half."""
+    before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
     yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(scope="session")

@@ -213,7 +213,6 @@ def test_spr_is_one_step_stricter_than_vcr(pulls, state):
     }
 
 
-@pytest.mark.xfail(strict=True, reason="a term reads all K of the base, the most any term asks for")
 def test_a_term_imagines_only_as_many_steps_as_it_asks_for(state, readings):
     setup = tiny.setup(tiny.agent(tiny.config(terms=Terms(spr=SPR(steps=1), vcr=tiny.VCR2))))
     segment = tiny.segment()

@@ -72,7 +72,7 @@ def segment(seed: int = 0, targets: int = STEPS + 1, steps: int = STEPS) -> Segm
         discount=jnp.asarray(discount * alive[:targets]),
         boot_obs=jnp.asarray(rng.integers(0, 256, (targets, BATCH, *image), np.uint8)),
         weight=jnp.asarray(rng.uniform(0.2, 1, BATCH), jnp.float32),
-        index=jnp.arange(BATCH),
+        slot=jnp.arange(BATCH),
     )
 
 

@@ -22,9 +22,10 @@ SPEC, CAPACITY, ROWS, UPDATES = EnvSpec((16, 16, 1), Discrete(3)), 50, 60, 25
 @pytest.fixture(scope="module", autouse=True)
 def quick_compiles():
     """Compiling is nearly all the time these tests take; without optimisation it is half."""
+    before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
     yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(scope="module")

@@ -68,8 +68,8 @@ def follow(online: T, copy: T | None, slow: Slow, clock: Clock) -> T | None:
     """
     if copy is None:
         return None
-    rate = jnp.where(clock.updates % slow.every == 0, slow.rate, 0.0)
-    return jax.tree.map(lambda new, old: old + rate * (new - old), online, copy)
+    due, rate = clock.updates % slow.every == 0, slow.rate
+    return jax.tree.map(lambda new, old: jnp.where(due, (1 - rate) * old + rate * new, old), online, copy)
 
 
 def needs_copy(slow: Slow) -> bool:

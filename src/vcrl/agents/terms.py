@@ -19,26 +19,33 @@ Loss = tuple[Float[Array, " B"], Metrics]
 
 def spr(term: SPR, view: View, key: Array) -> Loss:
     """L_SPR: the predicted projection of imagined states against the target projection of the real ones."""
-    predicted = view.online.prediction(view.project(view.online, view.imagined[1:]))
-    target = view.project(view.target, view.real)
+    ahead = slice(1, term.steps + 1)
+    predicted = view.online.prediction(view.project(view.online, view.imagined[ahead]))
+    target = view.project(view.target, view.real[: term.steps])
     # The reference drops the last state of an episode too: no terminal may occur at t..t+k, both ends included.
-    ended = jnp.cumsum(view.terminal.astype(jnp.float32), axis=0)[1:] > 0
-    return self_prediction(predicted, target, view.alive[1:] * (1 - ended.astype(jnp.float32))), {}
+    ended = jnp.cumsum(view.terminal.astype(jnp.float32), axis=0)[ahead] > 0
+    return self_prediction(predicted, target, view.alive[ahead] * (1 - ended.astype(jnp.float32))), {}
 
 
 def vcr(term: VCR, view: View, key: Array) -> Loss:
     """L_VCR: the Q head on imagined states against a Bellman target (action taken) and Q_T on real ones (others)."""
-    values, imagined, action = view.values, view.imagined[1:], view.action[1:]
+    ahead = slice(1, term.steps + 1)
+    values, imagined, real, action = (
+        view.values,
+        view.imagined[ahead],
+        view.real[: term.steps],
+        view.action[ahead],
+    )
     taken = values.taken(view.q, imagined, action)
-    if term.taken == "n-step":
-        taken_target = view.td_target[1:]
-    else:
-        taken_target = values.as_target(values.taken(view.q_target, view.real, action))
+    taken_target = {
+        "n-step": lambda: view.td_target[ahead],
+        "real": lambda: values.as_target(values.taken(view.q_target, real, action)),
+    }[term.taken]()
     others, keep = values.others(view.q, imagined, action, key)
-    others_target = values.as_target(values.others(view.q_target, view.real, action, key)[0])
+    others_target = values.as_target(values.others(view.q_target, real, action, key)[0])
     keep = {"others": keep, "all": jnp.ones_like(keep), "none": jnp.zeros_like(keep)}[term.others]
     loss, parts = value_consistency(
-        taken, taken_target, others, others_target, keep, view.alive[1:],
+        taken, taken_target, others, others_target, keep, view.alive[ahead],
         distance=values.distance, taken_weight=term.taken_weight, others_weight=term.others_weight,
     )  # fmt: skip
     return loss, {f"vcr/{name}": part for name, part in parts.items()}

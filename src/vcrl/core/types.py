@@ -50,4 +50,4 @@ class Segment(NamedTuple):
     discount: Float[Array, "K' B"]  # gamma^m of the bootstrap, 0 if the episode terminated on the way
     boot_obs: UInt8[Array, "K' B H W C"]  # the stack m steps after t+k
     weight: Float[Array, " B"]  # importance weight
-    index: Int[Array, " B"]  # slot of t in the replay
+    slot: Int[Array, " B"]  # slot of t in the replay

@@ -38,7 +38,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         segment = rp.sample(replay, at, agent.sample, clock, key(seed, Stream.SAMPLE, clock.updates))
         state, update = agent.update(state, segment, clock, seed)
         if agent.sample.prioritised:
-            replay = rp.reprioritise(replay, segment.index, update.priority)
+            replay = rp.reprioritise(replay, segment.slot, update.priority)
         return state, replay, update.metrics
 
     updates = jax.vmap(one_update, in_axes=(0, 0, None, None, 0))
