@@ -73,6 +73,19 @@ def _table(*columns: str) -> Table:
     return Table(*columns, box=None, pad_edge=False)
 
 
+PREFACE = """\
+<!-- Written by `make docs`: edit src/vcrl/methods, not this page. A test fails when the two differ. -->
+
+A method is a named set of changes to another one, down to a base. Nothing else tells methods apart: they have no
+code of their own. On the command line a setting is changed by its path, for example
+`vcrl train vcr catch --terms.vcr.weight 0.5`; `vcrl methods --diff spr vcr` prints how two of them differ.
+
+Sources: *paper* is the text or a table of the VCR paper, *reference code* the released code of the methods it
+builds on, *our decision* a choice made here; [paper-map.md](paper-map.md) gives the reasons.
+
+The page is written by `make docs` from `src/vcrl/methods`.""".splitlines()
+
+
 def markdown() -> str:
     """The page docs/methods.md: what each method changes, the base they change, what a suite asks of all."""
     abouts: dict[str, str] = {}
@@ -108,19 +121,6 @@ def markdown() -> str:
     for suite, changes in library.SUITES.items():
         out += ["", f"### {suite}", *table(changed(changes, False), "reason")]
     return "\n".join(out) + "\n"
-
-
-PREFACE = """\
-<!-- Written by `make docs`: edit src/vcrl/methods, not this page. A test fails when the two differ. -->
-
-A method is a named set of changes to another one, down to a base. Nothing else tells methods apart: they have no
-code of their own. On the command line a setting is changed by its path, for example
-`vcrl train vcr catch --terms.vcr.weight 0.5`; `vcrl methods --diff spr vcr` prints how two of them differ.
-
-Sources: *paper* is the text or a table of the VCR paper, *reference code* the released code of the methods it
-builds on, *our decision* a choice made here; [paper-map.md](paper-map.md) gives the reasons.
-
-The page is written by `make docs` from `src/vcrl/methods`.""".splitlines()
 
 
 if __name__ == "__main__":
