@@ -14,19 +14,12 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax-cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
-# What the checker cannot read, and why.
-UNCHECKED = {
-    "vcrl.agents.rainbow",  # "K'" is not a name of an axis to it
-    "vcrl.cli",  # a Protocol that is not runtime_checkable
-    "vcrl.training.console",  # `typing.Self` on a method: beartype wants to decorate its class
-}
-
 SOURCES = [p.relative_to(ROOT / "src").with_suffix("") for p in (ROOT / "src" / "vcrl").rglob("*.py")]
 MODULES = {".".join(p.parts) for p in SOURCES if p.name != "__init__"}
 
 # An int is welcome where a float is asked for, as everywhere in Python.
 CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
-jaxtyping.install_import_hook(sorted(MODULES - UNCHECKED), CHECKER)
+jaxtyping.install_import_hook(sorted(MODULES), CHECKER)
 
 # The same examples every time, and no time limit on one: the first call of a function compiles it.
 hypothesis.settings.register_profile("vcrl", derandomize=True, deadline=None, database=None)

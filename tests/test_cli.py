@@ -107,7 +107,7 @@ def test_train_eval_and_watch_from_the_command_line(capsys, tmp_path, monkeypatc
     settings = "--batch 4 --hidden 8 --learn-start 30 --seeds 1,4 --log-every 20 --gradients-every 0"
     main(f"train rainbow snow --steps 60 {settings}".split())
     said = capsys.readouterr().out
-    assert "changed by you" in said and "run folder: " in said and "normalised" in said
+    assert "changed for this run" in said and "run folder: " in said and "normalised" in said
     folder = said.split("run folder: ")[1].strip()
     main(f"eval {folder} --episodes 3".split())
     assert "3 games a seed" in capsys.readouterr().out

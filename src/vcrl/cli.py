@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import tyro
 
@@ -14,6 +14,7 @@ from vcrl.methods import library
 from vcrl.methods.show import diff_table, method_table, methods_table
 
 
+@runtime_checkable
 class Command(Protocol):
     def run(self, rest: list[str]) -> None: ...
 

@@ -44,7 +44,7 @@ def demo(
     jobs = [_job(out, method, game, seeds, steps) for game in games for method in methods]
     log.print(
         f"{', '.join(methods)} on {' and '.join(games)}: {len(seeds)} seeds each, {steps:,} agent steps, "
-        f"from 16x16 pixels. {os.cpu_count()} CPU cores, no GPU, nothing downloaded."
+        f"from 16x16 pixels. {os.cpu_count()} CPU cores, no GPU needed, nothing downloaded."
     )
     _train_all(jobs, log)
     rows = [summary(job) for job in jobs]

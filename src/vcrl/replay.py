@@ -90,22 +90,22 @@ def correction(spec: Sample, clock: Clock) -> Float[Array, ""]:
 def sample(replay: Replay, at: Int[Array, ""], spec: Sample, clock: Clock, key: Array) -> Segment:
     """A batch of windows with replacement, in proportion to priority or uniformly, with importance weights."""
     mass = jnp.where(sampleable(replay, at, spec), replay.priority if spec.prioritised else 1.0, 0.0)
-    index = draw(mass, jax.random.uniform(key, (spec.batch,)))
+    slot = draw(mass, jax.random.uniform(key, (spec.batch,)))
     if spec.prioritised:
         # The reference divides by the stored priority itself, not by a probability; the batch maximum cancels both.
-        weight = (1 / (mass[index] + 1e-5)) ** correction(spec, clock)
+        weight = (1 / (mass[slot] + 1e-5)) ** correction(spec, clock)
         weight = weight / jnp.max(weight)
     else:
         weight = jnp.ones(spec.batch)
-    return gather(replay, index, spec)._replace(weight=weight)
+    return gather(replay, slot, spec)._replace(weight=weight)
 
 
-def gather(replay: Replay, index: Int[Array, " B"], spec: Sample) -> Segment:
+def gather(replay: Replay, slot: Int[Array, " B"], spec: Sample) -> Segment:
     """The windows that start at the given slots, with unit weights."""
     capacity = replay.reward.shape[0]
 
     def rows(array: Array, offset: Array) -> Array:
-        return array[(index + offset) % capacity]
+        return array[(slot[None] + offset) % capacity]
 
     offset = jnp.arange(spec.window)[:, None]
     reward, terminal, pad = (rows(x, offset) for x in (replay.reward, replay.terminal, replay.pad))
@@ -116,28 +116,29 @@ def gather(replay: Replay, index: Int[Array, " B"], spec: Sample) -> Segment:
     gone = jnp.concatenate([jnp.zeros_like(terminal[:1]), (terminal | pad)[:-1]])
     exists = jnp.cumsum(gone.astype(jnp.int32), axis=0) == 0
     alive = exists & ~pad
-    last = (
-        jnp.sum(exists.astype(jnp.int32), axis=0) - 1
-    )  # offset of the episode's last state within the window
+    # The offset of the episode's last state within the window.
+    last = jnp.sum(exists.astype(jnp.int32), axis=0)[None] - 1
     seen, targets = jnp.arange(spec.steps + 1)[:, None], jnp.arange(spec.targets)[:, None]
     lives = alive[: spec.targets]
     return Segment(
-        obs=stacks(replay, index + jnp.minimum(seen, last), spec.stack),
+        obs=stacks(replay, slot[None] + jnp.minimum(seen, last), spec.stack),
         action=rows(replay.action, seen),
         reward=reward[: spec.steps + 1],
         terminal=terminal[: spec.steps + 1],
         alive=alive[: spec.steps + 1].astype(jnp.float32),
         returns=jnp.where(lives, ahead.returns[: spec.targets], 0.0),
         discount=jnp.where(lives, ahead.discount[: spec.targets], 0.0),
-        boot_obs=stacks(replay, index + jnp.minimum(targets + ahead.steps[: spec.targets], last), spec.stack),
-        weight=jnp.ones(index.shape),
-        slot=index,
+        boot_obs=stacks(
+            replay, slot[None] + jnp.minimum(targets + ahead.steps[: spec.targets], last), spec.stack
+        ),
+        weight=jnp.ones(slot.shape),
+        slot=slot,
     )
 
 
 def stacks(replay: Replay, slot: Int[Array, "T B"], stack: int) -> UInt8[Array, "T B H W C"]:
     """Frame stacks, oldest first, zero where a frame would belong to an earlier episode."""
-    slots = (slot[..., None] + jnp.arange(1 - stack, 1)) % replay.reward.shape[0]
+    slots = jnp.add.outer(slot, jnp.arange(1 - stack, 1)) % replay.reward.shape[0]
     starts = replay.first[slots].astype(jnp.int32)
     # Frame j is shown if no episode starts behind it, that is at j+1..newest.
     behind = jnp.cumsum(starts[..., ::-1], axis=-1)[..., ::-1] - starts
@@ -172,10 +173,10 @@ def draw(mass: Float[Array, " Cap"], uniform: Float[Array, " B"], block: int = 2
     return which * block + within
 
 
-def reprioritise(replay: Replay, index: Int[Array, " B"], priority: Float[Array, " B"]) -> Replay:
-    """Store new priorities. An index drawn twice gets its first one: the order of a scatter is undefined on a GPU."""
-    first = jnp.argmax(index[:, None] == index[None, :], axis=1)
-    return replay._replace(priority=replay.priority.at[index].set(priority[first]))
+def reprioritise(replay: Replay, slot: Int[Array, " B"], priority: Float[Array, " B"]) -> Replay:
+    """Store new priorities. A slot drawn twice gets its first one: the order of a scatter is undefined on a GPU."""
+    first = jnp.argmax(slot[:, None] == slot[None, :], axis=1)
+    return replay._replace(priority=replay.priority.at[slot].set(priority[first]))
 
 
 def size_in_bytes(spec: EnvSpec, capacity: int) -> int:

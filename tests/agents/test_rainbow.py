@@ -15,7 +15,10 @@ from vcrl.agents.rainbow import RainbowNets, clipped, weights
 from vcrl.core.keys import Stream, key
 from vcrl.core.types import Clock
 from vcrl.methods.configs import SPR, VCR, Adam, Priority, ReplayConfig, Scalar, Slow, Terms
-from vcrl.nets.layers import Linear
+from vcrl.nets.encoders import Encoder
+from vcrl.nets.heads import QHead
+from vcrl.nets.layers import BatchNorm, Conv, Linear
+from vcrl.nets.transition import Transition
 
 ROWS = 512
 
@@ -225,12 +228,21 @@ def test_metrics_are_the_losses(updated, pulls, state):
 def small_nets(
     encoder: float, head: float, transition: float | None, prediction: float | None
 ) -> RainbowNets:
-    """Nets of one number each: only their place in the tree matters to the clip."""
+    """Nets with one number each that is not zero: only its place in the tree matters to the clip."""
 
-    def one(x):
-        return None if x is None else Linear(jnp.full((1, 1), x), jnp.zeros(1))
+    def linear(x: float = 0.0) -> Linear:
+        return Linear(jnp.full((1, 1), x, jnp.float32), jnp.zeros(1))
 
-    return RainbowNets(*(one(x) for x in (encoder, head, transition, prediction)))  # type: ignore
+    def conv(x: float = 0.0) -> Conv:
+        return Conv(jnp.full((1, 1, 1, 1), x, jnp.float32), jnp.zeros(1), 1, 0)
+
+    norm = BatchNorm(jnp.zeros(1), jnp.zeros(1))
+    return RainbowNets(
+        Encoder((conv(encoder),)),
+        QHead((linear(head), linear()), (linear(), linear()), 1),
+        None if transition is None else Transition(conv(transition), norm, conv(), 1),
+        None if prediction is None else linear(prediction),
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,7 +263,8 @@ def test_clip_groups(gradient, expected):
         if value is None:
             assert part is None
         else:
-            assert float(part.weight[0, 0]) == pytest.approx(value, rel=1e-6)  # type: ignore
+            total = sum(float(jnp.sum(x)) for x in jax.tree.leaves(part))
+            assert total == pytest.approx(value, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def _look(
 
 def _bellman(
     setup: Setup, q: QHead, chosen: Array, q_target: QHead, worth: Array, segment: Segment
-) -> Float[Array, "K' B E"]:
+) -> Float[Array, "P B E"]:
     """Targets of the taken actions at t..t+K'-1, each from its own n-step return and its own bootstrap state.
 
     Double-Q: the online head chooses the action, with its current noise and an augmentation of its own.

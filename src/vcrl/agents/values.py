@@ -67,7 +67,7 @@ def categorical(config: Categorical) -> DiscreteValues:
     return DiscreteValues(
         size=config.atoms,
         read=lambda head, state: jax.nn.log_softmax(head(state)),
-        scalar=lambda log_prob: jnp.sum(jnp.exp(log_prob) * support, axis=-1),
+        scalar=lambda log_prob: jnp.exp(log_prob) @ support,
         as_target=lambda log_prob: jax.lax.stop_gradient(jnp.exp(log_prob)),
         bellman=lambda log_prob, returns, discount: categorical_target(
             jnp.exp(log_prob), returns, discount, support

@@ -41,6 +41,9 @@ def from_json(cls: Any, data: Any, where: str = "config") -> Any:
     if dataclasses.is_dataclass(cls):
         if not isinstance(data, dict):
             raise UserError(f"{where}: expected an object, found {data!r}")
+        kind = cast(dict[str, Any], data).get("kind", type_name(cls))
+        if kind != type_name(cls):
+            raise UserError(f"{where}: expected {type_name(cls)}, found kind {kind!r}")
         given: dict[str, Any] = {k: v for k, v in cast(dict[str, Any], data).items() if k != "kind"}
         hints = typing.get_type_hints(cls)
         names = [f.name for f in dataclasses.fields(cls)]
@@ -98,10 +101,12 @@ def _change(config: T, names: list[str], value: Any, path: str, known: dict[str,
     if rest:
         part = getattr(config, name)
         if not dataclasses.is_dataclass(part):
-            raise UserError(f"setting '{path}' does not apply: there is no {name} here")
+            told = f"there is no {name}" if part is None else f"{name} is {part!r} and has no parts"
+            raise UserError(f"setting '{path}' does not apply: {told}")
         value = _change(part, rest, value, path, known)
-    elif not dataclasses.is_dataclass(value):
-        value = from_json(typing.get_type_hints(type(config))[name], value, path)
+    else:
+        # A part is checked as JSON is: the same kind, the same fields.
+        value = from_json(typing.get_type_hints(type(config))[name], to_json(value), path)
     return dataclasses.replace(cast(Any, config), **{name: value})
 
 

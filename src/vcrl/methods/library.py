@@ -74,6 +74,7 @@ SUITES: dict[str, Changes] = {
     },
     "gym": {
         "learn_start": (1000, "a budget of tens of thousands of steps"),
+        "terms.vcr.ramp": (10_000, "half of the usual budget, as in the paper"),
     },
 }
 

@@ -51,21 +51,20 @@ def source_of(name: str, config: Any, suite: str | None) -> dict[str, str]:
                     out[path] = label + source
     resolved = paths(library.resolve(name, suite))
     here = paths(config)
-    return {p: source if resolved.get(p) == here[p] else "changed by you" for p, source in out.items()}
+    return {p: source if resolved.get(p) == here[p] else "changed for this run" for p, source in out.items()}
 
 
 def text(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _defaults(config: Any, prefix: str = "") -> dict[str, str]:
+def _defaults(config: Any, prefix: str = "", source: str = OURS) -> dict[str, str]:
+    """A field's own source, or that of the part it belongs to."""
     out: dict[str, str] = {}
     for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        if dataclasses.is_dataclass(value):
-            out |= _defaults(value, f"{prefix}{f.name}.")
-        else:
-            out[prefix + f.name] = f.metadata.get("source", OURS)
+        value, mine = getattr(config, f.name), f.metadata.get("source", source)
+        part = dataclasses.is_dataclass(value)
+        out |= _defaults(value, f"{prefix}{f.name}.", mine) if part else {prefix + f.name: mine}
     return out
 
 

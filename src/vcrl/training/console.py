@@ -4,7 +4,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import rich.console
@@ -77,7 +77,7 @@ class Console:
         self._printed: tuple[float, State] | None = None
         self._live: Live | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Console":
         if is_live(self.log):
             self._live = Live(get_renderable=self._table, console=self.log, refresh_per_second=4)
             self._live.start()

@@ -17,7 +17,7 @@ from vcrl.nets.encoders import LAYERS, state_shape
 PROTOCOLS = {
     "toy": Protocol("toy", budget=2000, action_repeat=1, horizon=None, eval_episodes=100, eval_epsilon=0.001),
     "gym": Protocol(
-        "gym", budget=20_000, action_repeat=1, horizon=None, eval_episodes=10, eval_epsilon=0.001
+        "gym", budget=20_000, action_repeat=1, horizon=27_000, eval_episodes=10, eval_epsilon=0.001
     ),
 }
 
@@ -161,9 +161,10 @@ def _check_schedule(schedule: Schedule) -> None:
             raise UserError(
                 f"--{name.replace('_', '-')}-every {getattr(schedule, name)}: 0 is never, else agent steps"
             )
-    for name in ("log", "q_error_positions"):
-        if getattr(schedule, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')}-every {getattr(schedule, name)}: must be at least 1")
+    if schedule.log < 1 or schedule.q_error_positions < 1:
+        raise UserError(
+            f"--log-every {schedule.log}: must be at least 1, as must the positions of the Q-error"
+        )
 
 
 def _check_steps(plan: Plan) -> None:

@@ -73,15 +73,18 @@ class Policy:
     def __init__(self, run: Run):
         self._run = run
         self._past: dict[int, np.ndarray] = {}
-        self._tick = 0
+        self._ticks: dict[int, int] = {}
 
     def reset(self) -> None:
         """Call it when a new episode begins."""
         self._past.clear()
-        self._tick = 0
+        self._ticks.clear()
 
     def __call__(self, frame: np.ndarray, seed: int | None = None) -> int:
-        """The greedy action of one seed (the first by default) on the newest frame, uint8 H W C (or H W)."""
+        """The action of one seed (the first by default) on the newest frame, uint8 H W C (or H W).
+
+        As in evaluation: greedy, but for the protocol's small epsilon.
+        """
         plan = self._run.plan
         seed = plan.seeds[0] if seed is None else seed
         if seed not in plan.seeds:
@@ -96,8 +99,8 @@ class Policy:
         stack = np.concatenate([self._past.get(seed, empty)[..., channels:], frame], axis=-1)
         self._past[seed] = stack
         obs = np.broadcast_to(stack, (len(plan.seeds), 1, *stack.shape))
-        draw = np.full((len(plan.seeds), 1, 2), (0, self._tick), np.int32)
-        self._tick += 1
+        draw = np.full((len(plan.seeds), 1, 2), (0, self._ticks.get(seed, 0)), np.int32)
+        self._ticks[seed] = self._ticks.get(seed, 0) + 1
         play = loop.engine_of(plan).lifted.play
         clock, seeds = Clock.at(0, 0), np.array(plan.seeds, np.int32)
         actions = play(self._run.state, obs, clock, seeds, draw)

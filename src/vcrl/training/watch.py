@@ -101,7 +101,17 @@ class Watch:
         failed = {str(s): int(at) for s, at in zip(self.plan.seeds, training.failed, strict=True) if at >= 0}
         seconds = round(self.earlier + time.monotonic() - self.began, 2)
         counters = self.counters(training)
-        self.folder.status({"state": word, **counters, "not_finite_since": failed, "seconds": seconds})
+        # A truncated episode takes one tick for its last frame, so a lane's own steps can be fewer.
+        lanes = training.lanes.agent_steps.tolist()
+        self.folder.status(
+            {
+                "state": word,
+                **counters,
+                "lane_agent_steps": lanes,
+                "not_finite_since": failed,
+                "seconds": seconds,
+            }
+        )
         self.folder.speed({**counters, "seconds": seconds})
 
     def counters(self, training: Training) -> dict[str, Any]:

@@ -1,0 +1,27 @@
+"""The demonstration, in small: everything it promises is there."""
+
+import numpy as np
+from PIL import Image
+
+from vcrl import demo
+from vcrl.training.plan import Schedule
+
+
+def test_the_demo_ends_with_a_table_figures_and_a_film(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        demo, "SCHEDULE", Schedule(log=50, evaluate=100, gradients=0, q_error=150, q_error_positions=50)
+    )
+    rows = demo.demo(tmp_path, [0, 1], 300, ("catch", "balloon"), ("rainbow", "spr"))
+    assert [(r.task, r.method, r.seeds) for r in rows] == [
+        (game, method, 2) for game in ("catch", "balloon") for method in ("rainbow", "spr")
+    ]
+    assert rows[0].q_error is None and rows[1].q_error is not None
+    said = capsys.readouterr().out
+    for name in ("learning-curves.png", "q-error.png", "spr-balloon.gif", "summary.md"):
+        assert name in said.replace("\n", "") and (tmp_path / name).stat().st_size > 0
+    with Image.open(tmp_path / "learning-curves.png") as picture:
+        assert np.asarray(picture.convert("L")).std() > 5
+    # Again: nothing is trained twice, and the table is the same.
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("checkpoint/*")}
+    again = demo.demo(tmp_path, [0, 1], 300, ("catch", "balloon"), ("rainbow", "spr"))
+    assert again == rows and {p: p.stat().st_mtime_ns for p in tmp_path.rglob("checkpoint/*")} == before
