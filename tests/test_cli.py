@@ -33,6 +33,8 @@ BAD = {
     "train vcr catch --terms.vcr.taken best": "known are n-step, real",
     "train vcr catch --observation.reward clip": "known are sign, raw",
     "train vcr catch --evaluate-every -5": "0 is never",
+    "train vcr catch --steps 200000000 --replay.capacity 200000000": "a smaller --replay.capacity",
+    "train vcr catch --steps 999999999": "can be counted",
     "train vcr reach": "continuous actions",
     "train vcr gym:NoSuchThing-v0": "NoSuchThing",
     "eval nowhere": "nowhere",

@@ -170,7 +170,8 @@ def _follow(waiting: set[Future[None]], jobs: Sequence[Job], log: Console) -> No
                 live.update(_progress(jobs), refresh=True)
             elif time.monotonic() - printed > PLAIN_SECONDS:
                 printed = time.monotonic()
-                log.print("  ".join(f"{j.plan.task.name}/{j.plan.method} {_where(j)[0]:,}" for j in jobs))
+                reached = (f"{j.plan.task.name}/{j.plan.method} {_where(j)[0]:,}" for j in jobs)
+                log.print("  ".join(reached), soft_wrap=True)
 
 
 def _progress(jobs: Sequence[Job]) -> Table:

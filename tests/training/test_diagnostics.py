@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from tiny import tiny
 
-from vcrl.training import diagnostics, loop
+from vcrl.training import diagnostics
 from vcrl.training.diagnostics import discounted, positions
+from vcrl.training.engine import engine_of
 from vcrl.training.evaluate import Trajectory
 
 
@@ -44,7 +45,7 @@ def trained(tmp_path_factory):
 
 
 def test_q_error_against_a_plain_loop(trained):
-    plan, lifted = trained.plan, loop.engine_of(trained.plan).lifted
+    plan, lifted = trained.plan, engine_of(trained.plan).lifted
     steps, limit, gamma = 2, plan.schedule.q_error_positions, plan.config.gamma
     got = diagnostics.q_error(plan, lifted.play, lifted.values_along, trained.state, steps)
     for i, found in enumerate(diagnostics.trajectories(plan, lifted.play, trained.state, limit)):

@@ -11,14 +11,15 @@ from tiny import CHANGES, SCHEDULE
 from vcrl.runs.folder import RunFolder
 from vcrl.training import loop
 from vcrl.training.console import Console
+from vcrl.training.engine import Training, engine_of
 from vcrl.training.plan import make_plan
 from vcrl.training.watch import Watch
 
 
 def run(tmp_path, poison_at: int | None):
     plan = make_plan("vcr", "catch", (3, 5), 80, CHANGES, SCHEDULE)
-    engine, said = loop.engine_of(plan), io.StringIO()
-    training = loop.Training(plan, engine)
+    engine, said = engine_of(plan), io.StringIO()
+    training = Training(plan, engine)
     with (
         RunFolder.open(tmp_path, plan.identity) as folder,
         Console("x", plan.seeds, 80, Rich(file=said, width=300)) as console,

@@ -8,7 +8,8 @@ from tiny import tiny
 import vcrl
 from vcrl.core.errors import UserError
 from vcrl.envs.lanes import Lanes
-from vcrl.training import evaluate, loop
+from vcrl.training import evaluate
+from vcrl.training.engine import engine_of
 from vcrl.training.film import film
 from vcrl.training.memory import check_memory, need_in_bytes
 
@@ -79,7 +80,7 @@ def test_a_film_shows_the_games(run, tmp_path):
 
 
 def test_memory_is_counted_before_it_is_taken(run, monkeypatch):
-    lifted = loop.engine_of(run.plan).lifted
+    lifted = engine_of(run.plan).lifted
     replay, weights = need_in_bytes(run.plan, lifted)
     rows = 2 * run.plan.capacity * (16 * 16 + 4 + 4 + 3 + 4)
     assert replay == rows and weights > 0

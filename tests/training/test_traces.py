@@ -2,7 +2,7 @@
 
 from tiny import tiny
 
-from vcrl.training.loop import engine_of
+from vcrl.training.engine import engine_of
 
 
 def test_each_function_is_traced_once_in_a_whole_run_and_shared_between_games(tmp_path):

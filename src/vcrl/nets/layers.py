@@ -53,7 +53,7 @@ class NoisyLinear(eqx.Module):
     def draw(self, noise: Float[Array, " {sum(self.weight.shape)}"]) -> Linear:
         """The layer under this standard-normal noise: a number for each input, then one for each output."""
         inputs = self.weight.shape[0]
-        # sign(x) sqrt|x|, written with a division last: XLA would otherwise compute the noise anew for every weight.
+        # f(x) = sign(x) sqrt|x|, of Fortunato et al.
         noise = noise / jnp.sqrt(jnp.maximum(jnp.abs(noise), 1e-12))
         into, out = noise[:inputs], noise[inputs:]
         return Linear(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcrl.core.errors import UserError
-from vcrl.training import loop
 from vcrl.training.animation import side_by_side, write_gif
+from vcrl.training.engine import engine_of
 from vcrl.training.evaluate import play
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def film(run: "Run", out: Path, seeds: Sequence[int], episodes: int, fps: int = 
         if seed not in run.plan.seeds:
             raise UserError(f"seed {seed} is not of this run: it has {', '.join(map(str, run.plan.seeds))}")
     episodes = min(episodes, run.plan.eval_lanes)
-    games = play(run.plan, loop.engine_of(run.plan).lifted.play, run.state, 0, record=True)
+    games = play(run.plan, engine_of(run.plan).lifted.play, run.state, 0, record=True)
     shown = [games[run.plan.seeds.index(seed)] for seed in seeds]
     channels = run.plan.task.spec.frame[-1]
     frames: list[np.ndarray] = []

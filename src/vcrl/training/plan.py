@@ -102,6 +102,8 @@ def check(plan: Plan) -> None:
     config, spec, budget = plan.config, plan.task.spec, plan.protocol.budget
     if budget < 1:
         raise UserError(f"--steps {budget}: a training needs at least one agent step")
+    if budget * config.updates_per_step >= 2**28:
+        raise UserError(f"--steps {budget}: at most {2**28 // config.updates_per_step - 1} can be counted")
     if not isinstance(spec.actions, Discrete):
         raise UserError(
             f"{plan.task.name} has continuous actions and {plan.method} chooses among discrete ones: "

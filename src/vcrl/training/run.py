@@ -19,7 +19,8 @@ from vcrl.runs.facts import facts
 from vcrl.runs.folder import RunFolder, run_path
 from vcrl.training import evaluate, loop
 from vcrl.training.console import Console
-from vcrl.training.memory import need_in_bytes
+from vcrl.training.engine import Training, engine_of
+from vcrl.training.memory import check_memory, need_in_bytes
 from vcrl.training.pack import unpack
 from vcrl.training.plan import Plan, Schedule, make_plan
 
@@ -44,7 +45,7 @@ class Run:
             found = checkpoint.load(self.path / "checkpoint", _warn)
             if found is None:
                 raise UserError(f"{self.path} has no checkpoint yet: train it first")
-            training = loop.Training(self.plan, loop.engine_of(self.plan))
+            training = Training(self.plan, engine_of(self.plan))
             training.state = unpack(training.state, found.arrays, "state")
             training.good = unpack(training.good, found.arrays, "good")
             training.failed = found.arrays["host/failed"]
@@ -56,7 +57,7 @@ class Run:
         count = self.plan.protocol.eval_episodes if episodes is None else episodes
         if count < 1:
             raise UserError(f"--episodes {count}: at least one is needed")
-        play = loop.engine_of(self.plan).lifted.play
+        play = engine_of(self.plan).lifted.play
         return dict(zip(self.plan.seeds, evaluate.scores(self.plan, play, self.state, count), strict=True))
 
     def scores(self) -> dict[int, float]:
@@ -101,7 +102,7 @@ class Policy:
         obs = np.broadcast_to(stack, (len(plan.seeds), 1, *stack.shape))
         draw = np.full((len(plan.seeds), 1, 2), (0, self._ticks.get(seed, 0)), np.int32)
         self._ticks[seed] = self._ticks.get(seed, 0) + 1
-        play = loop.engine_of(plan).lifted.play
+        play = engine_of(plan).lifted.play
         clock, seeds = Clock.at(0, 0), np.array(plan.seeds, np.int32)
         actions = play(self._run.state, obs, clock, seeds, draw)
         return int(np.asarray(actions)[plan.seeds.index(seed), 0])
@@ -123,13 +124,14 @@ def train(
     `changes` are dotted paths of the config, such as {"terms.vcr.weight": 0.5}. `halt(agent_steps)` may stop early.
     """
     plan = make_plan(method, task, list(seeds), steps, changes, schedule)
+    check_memory(plan, engine_of(plan).lifted)
     path = run_path(Path(out), plan.task.suite, method, plan.task.name, plan.seeds, plan.digest)
     log = log or rich.console.Console()
     with (
         RunFolder.open(path, plan.identity | {"facts": facts()}) as folder,
         Console(f"{method} {plan.task.name}", plan.seeds, plan.protocol.budget, log) as console,
     ):
-        replay, weights = need_in_bytes(plan, loop.engine_of(plan).lifted)
+        replay, weights = need_in_bytes(plan, engine_of(plan).lifted)
         console.line(
             f"protocol {plan.protocol.name} [{plan.protocol.hash}]  {plan.protocol.budget:,} agent steps  "
             f"{len(plan.seeds)} seeds  replay {replay / 1e6:,.1f} MB  weights {weights / 1e6:,.1f} MB"

@@ -12,7 +12,7 @@ from vcrl.runs.folder import RunFolder
 from vcrl.training import evaluate
 from vcrl.training.console import Console
 from vcrl.training.diagnostics import q_error
-from vcrl.training.loop import Engine, Training
+from vcrl.training.engine import Engine, Training
 from vcrl.training.plan import Plan
 
 CHECKPOINT_SECONDS = 60.0
