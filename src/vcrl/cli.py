@@ -23,8 +23,8 @@ class Command(Protocol):
 class Train:
     """Train a method on a task, all seeds at once; the same command continues a stopped run.
 
-    Any setting of the method can be changed by its path, for example --terms.vcr.weight 0.5 or --batch 16;
-    `vcrl methods NAME` lists them.
+    Any setting of the method can be changed by its path, after METHOD and TASK, for example --terms.vcr.weight 0.5
+    or --batch 16; `vcrl methods NAME` lists them.
     """
 
     method: tyro.conf.Positional[str]
@@ -204,6 +204,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         print(f"vcrl: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("vcrl: interrupted; the same command continues from the last checkpoint", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 def usage() -> str:

@@ -1,9 +1,10 @@
 """The demonstration: three methods, two games, five seeds each, on whatever computer this is."""
 
+import itertools
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from io import StringIO
 from pathlib import Path
@@ -17,7 +18,8 @@ from rich.table import Table
 from vcrl.bench import figures, tables
 from vcrl.bench.figures import Curve
 from vcrl.bench.stats import Interval, interval, iqm
-from vcrl.envs.registry import normalise
+from vcrl.core.errors import UserError
+from vcrl.envs.registry import find, normalise
 from vcrl.runs.folder import RunFolder, run_path
 from vcrl.runs.reading import CONFIG
 from vcrl.training.film import film
@@ -41,6 +43,13 @@ def demo(
     """Train everything that is not trained yet, then compare, draw and film it."""
     log, began = Console(), time.monotonic()
     steps = STEPS if steps is None else steps
+    if not games or not methods:
+        raise UserError("the demo needs at least one method and one game")
+    for game in games:
+        if game.startswith("gym:") or find(game).random_score is None:
+            raise UserError(
+                f"{game} has no known random and best scores, which the demo normalises by: use vcrl train"
+            )
     jobs = [_job(out, method, game, seeds, steps) for game in games for method in methods]
     log.print(
         f"{', '.join(methods)} on {' and '.join(games)}: {len(seeds)} seeds each, {steps:,} agent steps, "
@@ -55,7 +64,8 @@ def demo(
     log.print(tables.rich_table(rows))
     log.print(
         "score: 0 is random play, 1 the best possible; interquartile mean over seeds, 95% stratified-bootstrap interval"
-        "\nQ error: mean distance of a state's value from the return that followed, in units of reward"
+        "\nQ error: distance of a state's value from the return that followed, in units of reward; the two columns "
+        "divide by different counts (docs/protocol.md), so compare down a column, not across"
     )
     log.print("look at", *(f"\n  {path}" for path in [*written, out / "summary.md"]), soft_wrap=True)
     log.print(f"done in {time.monotonic() - began:.0f} s; to train again, delete {out} first")
@@ -127,10 +137,12 @@ def _train_all(jobs: Sequence[Job], log: Console) -> None:
     method before.
     """
     games = list(dict.fromkeys(job.plan.task.name for job in jobs))
-    leader = {job.plan.method: job for job in reversed(jobs) if job.plan.task.name == games[0]}
+    compiled = {job.plan.method: threading.Event() for job in jobs}
     with interrupts() as stop, ThreadPoolExecutor(len(games)) as pool:
         waiting = {
-            pool.submit(_train_game, [job for job in jobs if job.plan.task.name == game], leader, stop)
+            pool.submit(
+                _train_game, [j for j in jobs if j.plan.task.name == game], game == games[0], compiled, stop
+            )
             for game in games
         }
         try:
@@ -143,19 +155,32 @@ def _train_all(jobs: Sequence[Job], log: Console) -> None:
         raise SystemExit(130)
 
 
-def _train_game(jobs: Sequence[Job], leader: dict[str, Job], stop: threading.Event) -> None:
+def _train_game(
+    jobs: Sequence[Job], leads: bool, compiled: dict[str, threading.Event], stop: threading.Event
+) -> None:
     """All methods of one game, one after the other, silently: what happens is read off the run folders."""
     for job in jobs:
-        plan, first = job.plan, leader[job.plan.method]
-        while job is not first and not _where(first)[0] and not stop.wait(0.2):
+        plan, ready = job.plan, compiled[job.plan.method]
+        while not leads and not ready.wait(0.2) and not stop.is_set():
             pass
         if stop.is_set():
             return
-        silent, root = Console(file=StringIO()), job.path.parents[3]
-        train(
-            plan.method, plan.task.name, plan.seeds, plan.protocol.budget, None, plan.schedule, root, silent,
-            lambda agent_steps: stop.is_set(),
-        )  # fmt: skip
+        silent, root, budget = Console(file=StringIO()), job.path.parents[3], plan.protocol.budget
+        halt = _halt(plan.schedule.q_error, ready, stop)
+        train(plan.method, plan.task.name, plan.seeds, budget, None, plan.schedule, root, silent, halt)
+        ready.set()
+
+
+def _halt(ticks: int, ready: threading.Event, stop: threading.Event) -> Callable[[int], bool]:
+    """Stop when told to; and after so many ticks, when everything there is has run once, say so."""
+    count = itertools.count(1)
+
+    def halt(agent_steps: int) -> bool:
+        if next(count) > ticks:
+            ready.set()
+        return stop.is_set()
+
+    return halt
 
 
 def _follow(waiting: set[Future[None]], jobs: Sequence[Job], log: Console) -> None:

@@ -198,3 +198,19 @@ def test_has_no_state_to_load():
     assert env.save() is None
     with pytest.raises(ValueError, match="replay its actions"):
         env.load({})
+
+
+def test_the_old_interface_and_rewards_that_are_not_numbers_are_one_line(monkeypatch):
+    env, lanes = GymEnv(1, None, WALK), np.ones(1, bool)
+    env.reset(lanes, np.array([1], np.uint64))
+    walk = env._envs[0].unwrapped
+    came = walk.step(5)
+    monkeypatch.setattr(env._envs[0], "step", lambda action: (came[0], float("nan"), False, False, {}))
+    with pytest.raises(UserError, match="gave the reward nan in lane 0 at step 1"):
+        env.step(np.zeros(1, np.int32), lanes)
+    monkeypatch.setattr(env._envs[0], "step", lambda action: (came[0], 1.0, False, {}))
+    with pytest.raises(UserError, match="must return 5 values"):
+        env.step(np.zeros(1, np.int32), lanes)
+    monkeypatch.setattr(env._envs[0], "reset", lambda seed: came[0])
+    with pytest.raises(UserError, match="must return 2 values"):
+        env.reset(lanes, np.array([1], np.uint64))

@@ -48,6 +48,9 @@ class Fake:
             frames[lane] = self._picture(lane)
         return Step(frames, reward, terminal, last, over)
 
+    def close(self):
+        self.closed = True
+
     def save(self):
         return {"memory": self.memory.copy()} if self.saves else None
 
@@ -215,3 +218,9 @@ def test_wrong_numbers_of_lanes_are_refused():
 def test_games_have_addresses_of_their_own():
     addresses = [(salt, seed, episode) for salt in range(3) for seed in range(10) for episode in range(10)]
     assert len({int(game_seed(*a)) for a in addresses}) == 300
+
+
+def test_closing_reaches_the_environment():
+    env = Fake(1)
+    Lanes(env, [1], 1).close()
+    assert env.closed

@@ -12,9 +12,10 @@ from vcrl.training.evaluate import Trajectory
 
 def trajectory(actions, rewards, terminals=None):
     count = len(actions)
-    obs = np.arange(count, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 1), np.uint8)
+    frame = np.arange(1, count + 1, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 1), np.uint8)
     terminal = np.zeros(count, bool) if terminals is None else np.array(terminals)
-    return Trajectory(obs, np.array(actions), np.array(rewards, np.float32), terminal)
+    first = np.concatenate([[True], terminal[:-1]])
+    return Trajectory(frame, first, np.array(actions), np.array(rewards, np.float32), terminal)
 
 
 def test_discounted_returns_by_hand():
@@ -23,20 +24,23 @@ def test_discounted_returns_by_hand():
 
 def test_positions_line_up_what_followed():
     found = [trajectory([0, 1, 2], [0, 0, 1]), trajectory([2, 1], [1, -1])]
-    p = positions(found, steps=2, limit=4, gamma=0.5)
+    p = positions(found, steps=2, limit=4, gamma=0.5, stack=3)
     np.testing.assert_array_equal(p.action[0], [0, 1, 2, 2])
     np.testing.assert_array_equal(p.action[1], [1, 2, 2, 1])
     np.testing.assert_allclose(p.returns[0], [0.25, 0.5, 1.0, 0.5])
     np.testing.assert_allclose(p.returns[1, :2], [0.5, 1.0])
+    # Stacks are oldest first, with zeros before a trajectory's start.
+    np.testing.assert_array_equal(p.obs[:, 0, 0], [[0, 0, 1], [0, 1, 2], [1, 2, 3], [0, 0, 1]])
     # t+k must lie in the same trajectory: the first has 3 positions, the second 2.
     np.testing.assert_array_equal(p.inside, [[1, 1, 1, 1], [1, 1, 0, 1], [1, 0, 0, 0]])
 
 
 def test_a_lost_life_ends_the_trajectory_a_learner_sees():
     one = trajectory([0, 1, 2, 0], [1, 1, 1, 1], [False, True, False, True])
-    p = positions([one], steps=1, limit=4, gamma=1.0)
+    p = positions([one], steps=1, limit=4, gamma=1.0, stack=2)
     np.testing.assert_allclose(p.returns[0], [2, 1, 2, 1])
     np.testing.assert_array_equal(p.inside[1], [1, 0, 1, 0])
+    np.testing.assert_array_equal(p.obs[:, 0, 0], [[0, 1], [1, 2], [0, 3], [3, 4]])
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +57,19 @@ def test_q_error_against_a_plain_loop(trained):
         count = 0
         for path in found:
             length = len(path.action)
+            seen = [
+                np.concatenate(
+                    [path.frame[t - 1] if t else np.zeros_like(path.frame[0]), path.frame[t]], axis=-1
+                )
+                for t in range(length)
+            ]
             returns = [sum(gamma**j * path.reward[t + j] for j in range(length - t)) for t in range(length)]
             for t in range(length):
                 if count == limit:
                     break
                 count += 1
                 ahead = [path.action[min(t + k, length - 1)] for k in range(steps + 1)]
-                obs = np.repeat(path.obs[None, t : t + 1], len(plan.seeds), axis=0)
+                obs = np.repeat(seen[t][None, None], len(plan.seeds), axis=0)
                 action = np.broadcast_to(np.array(ahead)[None, :, None], (len(plan.seeds), steps + 1, 1))
                 q = np.asarray(lifted.values_along(trained.state, obs, action, False))[i, :, 0]
                 real += abs(q[0] - returns[t])

@@ -95,7 +95,7 @@ def test_everything_is_traced_once(once):
         for batch_statistics in (True, False):
             along = once.values_along(state, obs, jnp.zeros((3, 3, 2), jnp.int32), batch_statistics)
         finite, good = once.guard(state, good)
-        once.either(finite, state, good)
+        once.trusted(state, good)
     assert along.shape == (3, 1, 2) and finite.shape == (3,)
     assert all(m.shape == (3,) for m in metrics.values())
     sizes = {name: getattr(once, name)._cache_size() for name in once._fields}
@@ -183,9 +183,10 @@ def test_the_guard_marks_a_broken_lane_and_keeps_its_last_finite_state(once):
             assert same(lane(good, i), lane(now, i)), "the others move on"
 
 
-def test_either_takes_each_lane_whole_from_one_side(once):
+def test_trusted_takes_each_lane_whole_from_one_side(once):
     one, two = once.init(SEEDS), once.init(SEEDS + 10)
-    mixed = once.either(jnp.array([True, False, True]), one, two)
+    ill = jax.tree.map(lambda x: x.at[1].set(jnp.nan) if x.dtype == jnp.float32 else x, one)
+    mixed = once.trusted(ill, two)
     for i, source in enumerate((one, two, one)):
         assert same(lane(mixed, i), lane(source, i))
     assert not same(lane(one, 1), lane(two, 1))

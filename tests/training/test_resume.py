@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -79,6 +80,13 @@ def test_no_whole_checkpoint_is_one_clear_error(tmp_path):
         file.write_bytes(b"")
     with pytest.raises(UserError, match="delete"):
         tiny(tmp_path)
+
+
+def test_a_finished_run_whose_checkpoints_are_gone_is_trained_again(whole, tmp_path):
+    run = tiny(tmp_path)
+    shutil.rmtree(run.path / "checkpoint")
+    same_files(tiny(tmp_path), whole)
+    assert run.folder.status["state"] == "done" and run.folder.status["reason"] is None
 
 
 def test_another_config_is_another_folder(whole):

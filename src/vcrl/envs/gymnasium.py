@@ -32,7 +32,7 @@ class GymEnv:
         frames = np.zeros((self.lanes, *self.spec.frame), np.uint8)
         for lane in np.flatnonzero(which).tolist():
             self._steps[lane] = 0
-            frame, _ = self._call(lane, self._envs[lane].reset, seed=int(seeds[lane]) % 2**31)
+            frame, _ = self._call(lane, 2, self._envs[lane].reset, seed=int(seeds[lane]) % 2**31)
             frames[lane] = self._picture(lane, frame)
         return frames
 
@@ -43,8 +43,13 @@ class GymEnv:
         terminated, truncated = np.zeros(self.lanes, bool), np.zeros(self.lanes, bool)
         for lane in np.flatnonzero(active).tolist():
             self._steps[lane] += 1
-            came = self._call(lane, self._envs[lane].step, int(actions[lane]) + self._start)
+            came = self._call(lane, 5, self._envs[lane].step, int(actions[lane]) + self._start)
             frame, reward[lane], terminated[lane], truncated[lane], _ = came
+            if not np.isfinite(reward[lane]):
+                raise UserError(
+                    f"{self.name} gave the reward {came[1]} in lane {lane} at step {self._steps[lane]} of its game: "
+                    "rewards must be finite numbers"
+                )
             frames[lane] = self._picture(lane, frame)
         last = terminated | truncated
         return Step(frames, reward, terminated, last, last.copy())
@@ -61,14 +66,20 @@ class GymEnv:
         for env in self._envs:
             env.close()
 
-    def _call(self, lane: int, method: Any, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, lane: int, parts: int, method: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return method(*args, **kwargs)
+            came = method(*args, **kwargs)
         except Exception as error:
             raise UserError(
                 f"{self.name} failed in lane {lane} at step {self._steps[lane]} of its game: {_told(error)}; "
                 "fix the environment and run again"
             ) from error
+        if not isinstance(came, tuple) or len(came) != parts:
+            raise UserError(
+                f"{self.name} must return {parts} values here, as Gymnasium 1.0 has it: "
+                "frame, info from reset; frame, reward, terminated, truncated, info from step"
+            )
+        return came
 
     def _picture(self, lane: int, frame: Any) -> np.ndarray:
         # Assigning would quietly round floats and broadcast a wrong shape.

@@ -87,9 +87,12 @@ class Lanes:
         reward = np.where(played, came.reward, 0).astype(np.float32)
         terminal, over = came.terminal & played, came.over & played
         self._count(actions, reward, played)
-        finished = [self._finished(int(lane)) for lane in np.flatnonzero(over)]
+        finished = [self.game(int(lane)) for lane in np.flatnonzero(over)]
         self._next(came, terminal, over, played)
         return Tick(LaneRow(frame, actions, reward, terminal, starting, ending), finished)
+
+    def close(self) -> None:
+        self.env.close()
 
     def actions(self, lane: int) -> np.ndarray:
         """The actions of a lane's open game so far."""
@@ -140,7 +143,8 @@ class Lanes:
         self.length = self.length + played
         self.agent_steps = self.agent_steps + played
 
-    def _finished(self, lane: int) -> Finished:
+    def game(self, lane: int) -> Finished:
+        """A lane's game as it stands."""
         score, length = float(self.score[lane]), int(self.length[lane])
         return Finished(lane, self.seeds[lane], int(self.episode[lane]), score, length)
 

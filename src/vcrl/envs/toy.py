@@ -74,6 +74,10 @@ class ToyGame(ABC):
         for name, value in self.state.items():
             np.copyto(value, arrays[name])
 
+    def close(self) -> None:
+        """Nothing is held, so nothing is given back."""
+        return
+
     def _write(self, where: np.ndarray, values: Arrays) -> None:
         for name, value in values.items():
             kept = self.state[name]

@@ -71,5 +71,5 @@ def _no_run(path: Path) -> UserError:
     if path.exists():
         what, base = f"{path} is not a run folder (it has no {CONFIG})", path
     names = [str(found.relative_to(base)) for found in find_runs(base)]
-    near = get_close_matches(path.name, names, n=3, cutoff=0.3) or names[:3]
+    near = get_close_matches(path.name, names, n=3, cutoff=0.3) or (names[:3] if path.exists() else [])
     return UserError(f"{what}: did you mean {' or '.join(str(base / n) for n in near)}?" if near else what)

@@ -27,7 +27,8 @@ def q_error(
     state (k = 0), and the imagined one with the batch norm's batch statistics, which is how it was trained.
     """
     limit = plan.schedule.q_error_positions
-    found = [positions(t, steps, limit, plan.config.gamma) for t in trajectories(plan, act, state, limit)]
+    gamma, stack = plan.config.gamma, plan.config.observation.stack
+    found = [positions(t, steps, limit, gamma, stack) for t in trajectories(plan, act, state, limit)]
     obs, action, returns, inside = (np.stack([getattr(p, name) for p in found]) for name in Positions._fields)
 
     def error(batch_statistics: bool) -> np.ndarray:
@@ -53,7 +54,7 @@ def trajectories(plan: Plan, act: Callable[..., Any], state: Any, limit: int) ->
     return kept
 
 
-def positions(found: list[Trajectory], steps: int, limit: int, gamma: float) -> Positions:
+def positions(found: list[Trajectory], steps: int, limit: int, gamma: float, stack: int) -> Positions:
     """Line up the trajectories of one seed; an episode of the learner ends at each terminal (a lost life too)."""
     parts = [part for trajectory in found for part in _lives(trajectory)]
     length = np.concatenate(
@@ -63,9 +64,19 @@ def positions(found: list[Trajectory], steps: int, limit: int, gamma: float) -> 
     action = np.concatenate([p.action for p in parts])
     ahead = np.arange(steps + 1)[:, None]
     at = np.minimum(np.arange(limit) + ahead, len(action) - 1)
-    return Positions(
-        np.concatenate([p.obs for p in parts])[:limit], action[at], returns[at], ahead < length[None, :limit]
-    )
+    frame, first = (np.concatenate([getattr(p, name) for p in parts])[:limit] for name in ("frame", "first"))
+    obs = stacked(frame, first, stack)
+    return Positions(obs, action[at], returns[at], ahead < length[None, :limit])
+
+
+def stacked(frame: np.ndarray, first: np.ndarray, stack: int) -> np.ndarray:
+    """What the agent saw: each frame with those before it, oldest first, zeros before an episode's start."""
+    age = np.arange(len(first)) - np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
+    shown: list[np.ndarray] = []
+    for back in range(stack - 1, -1, -1):
+        before = frame[np.maximum(np.arange(len(first)) - back, 0)]
+        shown.append(before * (age >= back)[:, None, None, None].astype(frame.dtype))
+    return np.concatenate(shown, axis=-1)
 
 
 def discounted(reward: np.ndarray, gamma: float) -> np.ndarray:

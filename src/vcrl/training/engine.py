@@ -1,5 +1,6 @@
 """A plan made executable, and the moving parts of one run."""
 
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,9 +30,8 @@ class Training:
         self.lifted = engine.lifted
         self.state, self.replay = self.lifted.init(self.seeds), self.lifted.empty(self.seeds)
         self.good = self.lifted.init(self.seeds)  # the newest state of each seed that was finite
-        self.failed = np.full(
-            len(plan.seeds), -1, np.int64
-        )  # agent steps at which a seed was found not finite
+        # Agent steps at which a seed was found not finite, or -1.
+        self.failed = np.full(len(plan.seeds), -1, np.int64)
         self.tick = 0
         self.updates = 0
 
@@ -61,16 +61,18 @@ class Training:
 
     def trusted(self) -> Any:
         """The state to judge a seed by: its own while finite, else the last that was."""
-        return self.lifted.either(self.failed < 0, self.state, self.good)
+        return self.lifted.trusted(self.state, self.good)
 
 
 _engines: dict[Any, Engine] = {}
+_lock = threading.Lock()
 
 
 def engine_of(plan: Plan) -> Engine:
     """The compiled functions of a plan. Tasks that look the same from outside share them."""
     key = (plan.config, plan.task.spec, plan.protocol, plan.capacity)
-    if key not in _engines:
-        agent = make_rainbow(plan.config, plan.task.spec, plan.protocol)
-        _engines[key] = Engine(agent, lift(agent, plan.task.spec, plan.capacity))
-    return _engines[key]
+    with _lock:
+        if key not in _engines:
+            agent = make_rainbow(plan.config, plan.task.spec, plan.protocol)
+            _engines[key] = Engine(agent, lift(agent, plan.task.spec, plan.capacity))
+        return _engines[key]

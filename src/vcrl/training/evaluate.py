@@ -15,7 +15,8 @@ EVAL_SALT = 1  # evaluation games are never training games
 class Trajectory(NamedTuple):
     """One evaluation episode as the learner would have seen it."""
 
-    obs: np.ndarray  # T H W C, stacks
+    frame: np.ndarray  # T H W C, single frames: stacks are built for those that are looked at
+    first: np.ndarray  # T, the frame starts an episode of the learner
     action: np.ndarray  # T
     reward: np.ndarray  # T, as the learner is given it
     terminal: np.ndarray  # T
@@ -39,17 +40,18 @@ def play(
     ticks: list[tuple[np.ndarray, ...]] = []
     seeds, clock = np.array(plan.seeds), Clock.at(0, 0)
     limit = plan.protocol.horizon
-    while len(done) < count * lanes:
-        obs = field.obs
-        draw = np.stack([episodes, np.full_like(episodes, len(ticks))], axis=-1).astype(np.int32)
-        action = act(
-            state, obs.reshape(count, lanes, *obs.shape[1:]), clock, seeds, draw.reshape(count, lanes, 2)
-        )
-        row, finished = field.step(np.asarray(action).reshape(count * lanes))
-        ticks.append((obs, row.action, row.reward, row.terminal) if record else ())
-        done |= {f.lane: f for f in finished if f.lane not in done}
-        if limit is not None and len(ticks) >= limit:
-            done |= {lane: _cut(field, lane) for lane in range(count * lanes) if lane not in done}
+    try:
+        while len(done) < count * lanes:
+            draw = np.stack([episodes, np.full_like(episodes, len(ticks))], axis=-1).astype(np.int32)
+            obs = field.obs.reshape(count, lanes, *field.obs.shape[1:])
+            action = np.asarray(act(state, obs, clock, seeds, draw.reshape(count, lanes, 2)))
+            row, finished = field.step(action.reshape(count * lanes))
+            ticks.append((row.frame, row.first, row.action, row.reward, row.terminal) if record else ())
+            done |= {f.lane: f for f in finished if f.lane not in done}
+            if limit is not None and len(ticks) >= limit:
+                done |= {lane: field.game(lane) for lane in range(count * lanes) if lane not in done}
+    finally:
+        field.close()
     paths = [_trajectory(plan, ticks, done[lane]) if record else None for lane in range(count * lanes)]
     flat = [Played(done[lane], paths[lane]) for lane in range(count * lanes)]
     return [flat[i * lanes : (i + 1) * lanes] for i in range(count)]
@@ -65,13 +67,7 @@ def learner_reward(plan: Plan, reward: np.ndarray) -> np.ndarray:
     return np.sign(reward) if plan.config.observation.reward == "sign" else reward
 
 
-def _cut(field: Lanes, lane: int) -> Finished:
-    score, length = float(field.score[lane]), int(field.length[lane])
-    return Finished(lane, field.seeds[lane], int(field.episode[lane]), score, length)
-
-
 def _trajectory(plan: Plan, ticks: list[tuple[np.ndarray, ...]], game: Finished) -> Trajectory:
-    obs, action, reward, terminal = (
-        np.stack([tick[i][game.lane] for tick in ticks[: game.length]]) for i in range(4)
-    )
-    return Trajectory(obs, action, learner_reward(plan, reward), terminal)
+    parts = (np.stack([tick[i][game.lane] for tick in ticks[: game.length]]) for i in range(5))
+    found = Trajectory(*parts)
+    return found._replace(reward=learner_reward(plan, found.reward))

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 def film(run: "Run", out: Path, seeds: Sequence[int], episodes: int, fps: int = 6) -> Path:
     """The first evaluation games of the given seeds, side by side, one game after the other."""
-    if episodes < 1:
-        raise UserError(f"--episodes {episodes}: at least one is needed")
+    if not 1 <= episodes <= run.plan.eval_lanes:
+        raise UserError(f"--episodes {episodes}: 1 to {run.plan.eval_lanes} games can be shown")
+    if not seeds:
+        raise UserError("no seeds to show: give for example --seeds 0:3")
     for seed in seeds:
         if seed not in run.plan.seeds:
             raise UserError(f"seed {seed} is not of this run: it has {', '.join(map(str, run.plan.seeds))}")
-    episodes = min(episodes, run.plan.eval_lanes)
     games = play(run.plan, engine_of(run.plan).lifted.play, run.state, 0, record=True)
     shown = [games[run.plan.seeds.index(seed)] for seed in seeds]
-    channels = run.plan.task.spec.frame[-1]
     frames: list[np.ndarray] = []
     captions: list[str] = []
     for episode in range(episodes):
@@ -34,8 +34,8 @@ def film(run: "Run", out: Path, seeds: Sequence[int], episodes: int, fps: int = 
             pictures: list[np.ndarray] = []
             for game in now:
                 assert game.trajectory is not None
-                obs = game.trajectory.obs
-                pictures.append(_picture(obs[min(t, len(obs) - 1), ..., -channels:]))
+                seen = game.trajectory.frame
+                pictures.append(_picture(seen[min(t, len(seen) - 1)]))
             frames.append(side_by_side(pictures))
             captions.append(
                 f"{run.plan.method} on {run.plan.task.name}, game {episode + 1}, seeds {_list(seeds)}"

@@ -28,9 +28,7 @@ class Lifted(NamedTuple):
     probe: Callable[..., Any]  # state, replay, at, clock, seeds -> gradient norm of every loss, S
     values_along: Callable[..., Any]  # state, obs S P, actions S K+1 P, batch statistics -> Q S K+1 P
     guard: Callable[..., Any]  # state, good state -> finite S, newest good state; donates the good one
-    either: Callable[
-        ..., Any
-    ]  # alive S, state, good state -> the state of the living, the good one of others
+    trusted: Callable[..., Any]  # state, good state -> the state of finite seeds, the good one of the others
 
 
 def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
@@ -64,10 +62,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
 
     def guard(state: Any, good: Any):
         finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(state)]).all()
-        return finite, either(finite, state, good)
-
-    def either(alive: Any, state: Any, good: Any):
-        return jax.tree.map(lambda now, then: jnp.where(alive, now, then), state, good)
+        return finite, jax.tree.map(lambda now, then: jnp.where(finite, now, then), state, good)
 
     def once(function: Callable[..., Any], axes: Any = 0, **more: Any) -> Callable[..., Any]:
         """Compiled for seldom use: on a CPU quickly rather than well."""
@@ -84,7 +79,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         probe=once(probe, (0, 0, None, None, 0)),
         values_along=jax.jit(jax.vmap(agent.values_along, in_axes=(0, 0, 0, None)), static_argnums=3),
         guard=once(guard, donate_argnums=1),
-        either=once(either),
+        trusted=once(lambda state, good: guard(state, good)[1]),
     )
 
 

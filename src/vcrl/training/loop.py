@@ -26,21 +26,24 @@ def train(
 
     What the folder already holds is continued, exactly; a finished run is left as it is.
     """
-    if folder.read_status().get("state") == "done":
+    if folder.read_status().get("state") == "done" and any(folder.checkpoint.glob("*.json")):
         return "done"
     engine = engine_of(plan)
     training = Training(plan, engine)
     resume(training, folder, console)
     watch = Watch(plan, engine, folder, console)
     watch.begin(training)
-    with interrupts() as interrupted:
-        while training.tick < plan.protocol.budget:
-            metrics, finished = tick(plan, engine, training)
-            watch.after(training, metrics, finished)
-            if interrupted.is_set() or halt(training.tick):
-                watch.stop(training)
-                return "stopped"
-    watch.finish(training)
+    try:
+        with interrupts() as interrupted:
+            while training.tick < plan.protocol.budget:
+                metrics, finished = tick(plan, engine, training)
+                watch.after(training, metrics, finished)
+                if interrupted.is_set() or halt(training.tick):
+                    watch.stop(training)
+                    return "stopped"
+        watch.finish(training)
+    finally:
+        training.lanes.close()
     return "done"
 
 

@@ -1,17 +1,18 @@
 """What a training will do, decided and checked in full before anything is allocated."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vcrl.core.config import change, digest, to_json
+from vcrl.core.config import change, digest, paths, to_json
 from vcrl.core.errors import UserError
 from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Discrete
 from vcrl.envs.registry import Task
 from vcrl.envs.registry import find as find_task
 from vcrl.methods import library
-from vcrl.methods.configs import RainbowConfig
+from vcrl.methods.configs import Categorical, RainbowConfig
 from vcrl.nets.encoders import LAYERS, state_shape
 
 PROTOCOLS = {
@@ -19,6 +20,22 @@ PROTOCOLS = {
     "gym": Protocol(
         "gym", budget=20_000, action_repeat=1, horizon=27_000, eval_episodes=10, eval_epsilon=0.001
     ),
+}
+
+# What numbers can be; beyond these a training would run and mean nothing.
+RANGES = {
+    "value.atoms": (2, 1001),
+    "gamma": (0.0, 1.0),
+    "noise": (0.0, 100.0),
+    "epsilon": (0.0, 1.0),
+    "target.rate": (1e-9, 1.0),
+    "augment.shift": (0, 64),
+    "augment.intensity": (0.0, 0.49),
+    "replay.priority.exponent": (0.0, 10.0),
+    "adam.rate": (0.0, 1.0),
+    "adam.epsilon": (1e-12, 1.0),
+    "adam.clip": (1e-9, 1e9),
+    "terms.vcr.ramp": (0, 2**31),
 }
 
 
@@ -155,6 +172,14 @@ def _check_positive(config: RainbowConfig) -> None:
     for path, value in counts.items():
         if value < 1:
             raise UserError(f"--{path} {value}: must be at least 1")
+    for path, value in paths(config).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"--{path} {value}: must be a finite number")
+        low, high = RANGES.get(path, (-math.inf, math.inf))
+        if isinstance(value, int | float) and not low <= value <= high:
+            raise UserError(f"--{path} {value}: must lie between {low} and {high}")
+    if isinstance(config.value, Categorical) and config.value.low >= config.value.high:
+        raise UserError(f"--value.low {config.value.low}: must be below --value.high {config.value.high}")
 
 
 def _check_schedule(schedule: Schedule) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import rich.console
 
@@ -19,7 +20,7 @@ from vcrl.runs.facts import facts
 from vcrl.runs.folder import RunFolder, run_path
 from vcrl.training import evaluate, loop
 from vcrl.training.console import Console
-from vcrl.training.engine import Training, engine_of
+from vcrl.training.engine import engine_of
 from vcrl.training.memory import check_memory, need_in_bytes
 from vcrl.training.pack import unpack
 from vcrl.training.plan import Plan, Schedule, make_plan
@@ -45,11 +46,9 @@ class Run:
             found = checkpoint.load(self.path / "checkpoint", _warn)
             if found is None:
                 raise UserError(f"{self.path} has no checkpoint yet: train it first")
-            training = Training(self.plan, engine_of(self.plan))
-            training.state = unpack(training.state, found.arrays, "state")
-            training.good = unpack(training.good, found.arrays, "good")
-            training.failed = found.arrays["host/failed"]
-            self._state = training.trusted()
+            lifted = engine_of(self.plan).lifted
+            like = jax.eval_shape(lifted.init, np.array(self.plan.seeds, np.int32))
+            self._state = lifted.trusted(*(unpack(like, found.arrays, part) for part in ("state", "good")))
         return self._state
 
     def evaluate(self, episodes: int | None = None) -> dict[int, list[Finished]]:
@@ -124,8 +123,9 @@ def train(
     `changes` are dotted paths of the config, such as {"terms.vcr.weight": 0.5}. `halt(agent_steps)` may stop early.
     """
     plan = make_plan(method, task, list(seeds), steps, changes, schedule)
-    check_memory(plan, engine_of(plan).lifted)
     path = run_path(Path(out), plan.task.suite, method, plan.task.name, plan.seeds, plan.digest)
+    if reading.read_status(path).get("state") != "done":
+        check_memory(plan, engine_of(plan).lifted)
     log = log or rich.console.Console()
     with (
         RunFolder.open(path, plan.identity | {"facts": facts()}) as folder,
@@ -138,6 +138,11 @@ def train(
         )
         try:
             ended = loop.train(plan, folder, console, halt)
+        except (
+            KeyboardInterrupt
+        ):  # outside the loop, where nothing is half done: what was cut off is done again
+            folder.status({"state": "stopped"})
+            raise
         except BaseException as error:
             folder.status({"state": "failed", "reason": f"{type(error).__name__}: {error}"})
             raise

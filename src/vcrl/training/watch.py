@@ -68,7 +68,7 @@ class Watch:
         self.guard(training)
         self.save(training)
         self.evaluate(training)
-        self.folder.flush()
+        self.folder.positions()  # on disk before the word done is
         self.status("done", training)
 
     def guard(self, training: Training) -> None:
@@ -106,6 +106,7 @@ class Watch:
         self.folder.status(
             {
                 "state": word,
+                "reason": None,
                 **counters,
                 "lane_agent_steps": lanes,
                 "not_finite_since": failed,
