@@ -28,3 +28,14 @@ hypothesis.settings.load_profile("vcrl")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "error")
+
+
+@pytest.fixture(scope="module")
+def quick_compiles():
+    """For tests whose time is nearly all compiling: without optimisation it is half."""
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -33,11 +33,9 @@ class Sample(NamedTuple):
     gamma: float
     stack: int
     prioritised: bool
-    correction: tuple[float, float] = (
-        1.0,
-        1.0,
-    )  # exponent of the importance weights, at the first and last step
-    span: tuple[int, int] = (0, 1)  # agent steps between which it moves, linearly
+    # Exponent of the importance weights, first and last, and the agent steps between which it moves linearly.
+    correction: tuple[float, float] = (1.0, 1.0)
+    span: tuple[int, int] = (0, 1)
 
     @property
     def window(self) -> int:

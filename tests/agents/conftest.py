@@ -15,12 +15,8 @@ import tiny_agent as tiny
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick_compiles():
-    """Compiling is nearly all the time these tests take; without optimisation it is half."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+def everywhere_here(quick_compiles):
+    """All tests of agents."""
 
 
 @pytest.fixture(scope="session")

@@ -15,13 +15,7 @@ from vcrl.training.lift import lift
 SPEC, SEEDS, CAPACITY = EnvSpec((16, 16, 1), Discrete(3)), jnp.array([3, 4, 5]), 40
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compiles():
-    """Compiling is nearly all the time these tests take; without optimisation it is half."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 
 def lifted(updates_per_step: int):

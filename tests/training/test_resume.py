@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tiny import same_files, tiny
+from tiny import assert_same_files, tiny
 
 from vcrl.core.errors import UserError
 from vcrl.runs.folder import RunFolder
@@ -41,7 +41,7 @@ def test_stopped_and_resumed_equals_not_stopped(whole, tmp_path, stops):
         assert run.folder.status["state"] == "stopped" and run.folder.status["agent_steps"] == at
     run = tiny(tmp_path)
     assert run.folder.status["state"] == "done"
-    same_files(run, whole)
+    assert_same_files(run, whole)
 
 
 def test_resumed_in_another_process_equals_not_stopped(whole, tmp_path):
@@ -50,7 +50,7 @@ def test_resumed_in_another_process_equals_not_stopped(whole, tmp_path):
     code = f"import sys; sys.path.insert(0, {str(here)!r}); from pathlib import Path; from tiny import tiny; "
     code += f"tiny(Path({str(tmp_path)!r}))"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
-    same_files(tiny(tmp_path), whole)
+    assert_same_files(tiny(tmp_path), whole)
 
 
 def test_a_finished_run_is_left_alone(whole):
@@ -71,7 +71,7 @@ def test_a_damaged_newest_checkpoint_falls_back_and_says_so(whole, tmp_path):
     said = io.StringIO()
     run = tiny(tmp_path, log=Console(file=said, width=200))
     assert "damaged" in said.getvalue() and "continuing at 40 agent steps" in said.getvalue()
-    same_files(run, whole)
+    assert_same_files(run, whole)
 
 
 def test_no_whole_checkpoint_is_one_clear_error(tmp_path):
@@ -85,7 +85,7 @@ def test_no_whole_checkpoint_is_one_clear_error(tmp_path):
 def test_a_finished_run_whose_checkpoints_are_gone_is_trained_again(whole, tmp_path):
     run = tiny(tmp_path)
     shutil.rmtree(run.path / "checkpoint")
-    same_files(tiny(tmp_path), whole)
+    assert_same_files(tiny(tmp_path), whole)
     assert run.folder.status["state"] == "done" and run.folder.status["reason"] is None
 
 
@@ -114,4 +114,4 @@ def test_sigterm_saves_and_the_same_call_continues(whole, tmp_path):
     run = tiny(tmp_path)
     sender.join()
     assert run.folder.status["state"] == "stopped"
-    same_files(tiny(tmp_path), whole)
+    assert_same_files(tiny(tmp_path), whole)

@@ -19,13 +19,7 @@ from vcrl.training.lift import lift
 SPEC, CAPACITY, ROWS, UPDATES = EnvSpec((16, 16, 1), Discrete(3)), 50, 60, 25
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compiles():
-    """Compiling is nearly all the time these tests take; without optimisation it is half."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 
 @pytest.fixture(scope="module")

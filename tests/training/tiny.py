@@ -39,7 +39,7 @@ def tiny(
     return train(method, task, seeds, steps, changes | more.pop("changes", {}), out=out, log=log, **more)
 
 
-def same_files(a: Run, b: Run) -> None:
+def assert_same_files(a: Run, b: Run) -> None:
     """Every file that does not tell the time is the same, byte for byte, and so is the last checkpoint."""
     for name in ("metrics.jsonl", "episodes.csv", "eval.csv"):
         assert (a.path / name).read_bytes() == (b.path / name).read_bytes(), name

@@ -28,14 +28,14 @@ class Agent(NamedTuple):
     """
 
     init: Callable[[Array], Any]  # seed -> state
-    act: Callable[
-        [Any, Array, Clock, Array, Array, bool], Array
-    ]  # state, obs B, clock, seed, draw B 2, explore
-    update: Callable[[Any, Any, Clock, Array], tuple[Any, Update]]  # state, segment, clock, seed
-    gradient_norms: Callable[[Any, Any, Clock, Array], Metrics]  # of every named loss, on one segment
-    values_along: Callable[
-        [Any, Array, Array, bool], Array
-    ]  # state, obs P, actions K+1 P, batch norm -> Q K+1 P
+    # state, obs B, clock, seed, draw B 2, explore -> action B
+    act: Callable[[Any, Array, Clock, Array, Array, bool], Array]
+    # state, segment, clock, seed -> state, update
+    update: Callable[[Any, Any, Clock, Array], tuple[Any, Update]]
+    # the same arguments -> gradient norm of every named loss on that segment
+    gradient_norms: Callable[[Any, Any, Clock, Array], Metrics]
+    # state, obs P, actions K+1 P, batch statistics -> Q K+1 P
+    values_along: Callable[[Any, Array, Array, bool], Array]
     sample: Sample
     learn_start: int
     updates_per_step: int
@@ -54,9 +54,8 @@ class View(NamedTuple):
     action: Array  # K+1 B, taken at t+k
     terminal: Bool[Array, "K+1 B"]  # of the transition taken at t+k
     alive: Float[Array, "K+1 B"]  # 1 while t+k is in the episode of t
-    td_target: Float[
-        Array, "K' B E"
-    ]  # Bellman target of the taken action; K' is 1 unless a term asks for more
+    # Bellman target of the taken action; K' is 1 unless a term asks for more
+    td_target: Float[Array, "K' B E"]
     values: Values
     clock: Clock
 

@@ -57,9 +57,8 @@ def trajectories(plan: Plan, act: Callable[..., Any], state: Any, limit: int) ->
 def positions(found: list[Trajectory], steps: int, limit: int, gamma: float, stack: int) -> Positions:
     """Line up the trajectories of one seed; an episode of the learner ends at each terminal (a lost life too)."""
     parts = [part for trajectory in found for part in _lives(trajectory)]
-    length = np.concatenate(
-        [np.arange(len(p.action), 0, -1) for p in parts]
-    )  # positions left, this one included
+    # Positions left in each life, this one included.
+    length = np.concatenate([np.arange(len(p.action), 0, -1) for p in parts])
     returns = np.concatenate([discounted(p.reward, gamma) for p in parts])
     action = np.concatenate([p.action for p in parts])
     ahead = np.arange(steps + 1)[:, None]

@@ -21,9 +21,8 @@ class Lifted(NamedTuple):
     empty: Callable[..., Any]  # seeds -> replay
     act: Callable[..., Any]  # state, obs S B, clock, seeds, draw S B 2 -> action S B; exploring
     play: Callable[..., Any]  # the same without exploring
-    learn: Callable[
-        ..., Any
-    ]  # state, replay, at, clock, seeds -> state, replay, metrics; donates the first two
+    # state, replay, at, clock, seeds -> state, replay, metrics; donates the first two
+    learn: Callable[..., Any]
     insert: Callable[..., Any]  # replay, row S, at -> replay; donates replay
     probe: Callable[..., Any]  # state, replay, at, clock, seeds -> gradient norm of every loss, S
     values_along: Callable[..., Any]  # state, obs S P, actions S K+1 P, batch statistics -> Q S K+1 P

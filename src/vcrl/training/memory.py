@@ -4,14 +4,16 @@ import jax
 import numpy as np
 
 from vcrl.core.errors import UserError
+from vcrl.replay import size_in_bytes
 from vcrl.training.lift import Lifted
 from vcrl.training.plan import Plan
 
 
 def need_in_bytes(plan: Plan, lifted: Lifted) -> tuple[int, int]:
     """Bytes of all seeds' replay, and of all seeds' weights with the copy that is kept for emergencies."""
-    seeds = np.array(plan.seeds, np.int32)
-    return _bytes(jax.eval_shape(lifted.empty, seeds)), 2 * _bytes(jax.eval_shape(lifted.init, seeds))
+    state = jax.eval_shape(lifted.init, np.array(plan.seeds, np.int32))
+    weights = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+    return len(plan.seeds) * size_in_bytes(plan.task.spec, plan.capacity), 2 * weights
 
 
 def free_in_bytes() -> int | None:
@@ -37,7 +39,3 @@ def check_memory(plan: Plan, lifted: Lifted) -> None:
             f"replay and weights need {need / 1e9:.1f} GB ({seed / 1e9:.2f} GB a seed) and {free / 1e9:.1f} GB are "
             f"free: {less} a smaller --replay.capacity than {plan.capacity}"
         )
-
-
-def _bytes(tree: object) -> int:
-    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))

@@ -1,6 +1,7 @@
 """What a training will do, decided and checked in full before anything is allocated."""
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -108,7 +109,9 @@ def make_plan(
     protocol = PROTOCOLS[found.suite]
     if steps is not None:
         protocol = replace(protocol, budget=steps)
-    plan = Plan(method, found, tuple(seeds), config, protocol, schedule or Schedule())
+    plan = Plan(
+        method, found, tuple(operator.index(seed) for seed in seeds), config, protocol, schedule or Schedule()
+    )
     check(plan)
     return plan
 

@@ -138,9 +138,8 @@ def train(
         )
         try:
             ended = loop.train(plan, folder, console, halt)
-        except (
-            KeyboardInterrupt
-        ):  # outside the loop, where nothing is half done: what was cut off is done again
+        except KeyboardInterrupt:
+            # Before or after the loop, where nothing is half done: what was cut off will be done again.
             folder.status({"state": "stopped"})
             raise
         except BaseException as error:
