@@ -16,9 +16,10 @@ def blocks(language: str) -> list[str]:
 
 def test_the_figures_are_there():
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", README)
-    assert len(pictures) == 2
+    assert len(pictures) == 3
     for name in pictures:
-        assert (Path(__file__).parents[1] / name).read_bytes().startswith(b"\x89PNG")
+        start = b"GIF8" if name.endswith(".gif") else b"\x89PNG"
+        assert (Path(__file__).parents[1] / name).read_bytes().startswith(start)
 
 
 @pytest.mark.slow
