@@ -38,7 +38,7 @@ def ours(conv: Conv, x: jax.Array) -> jax.Array:
     return conv(x)
 
 
-def close(found: Any, expected: Any) -> None:
+def assert_close(found: Any, expected: Any) -> None:
     """To rounding: relative to the largest entry, since sums of a few hundred products cancel."""
 
     def one(a: Any, b: Any) -> None:
@@ -69,9 +69,9 @@ def test_conv_is_the_librarys(name: str):
     seeds = [draw() for _ in range(SEEDS)]
     alone = jax.jit(both_ways, static_argnums=0)
     expected = [alone(library, *seed) for seed in seeds]
-    close(alone(ours, *seeds[0]), expected[0])
+    assert_close(alone(ours, *seeds[0]), expected[0])
     together = jax.jit(jax.vmap(partial(both_ways, ours)))(*jax.tree.map(lambda *x: np.stack(x), *seeds))
-    close(together, jax.tree.map(lambda *x: np.stack(x), *expected))
+    assert_close(together, jax.tree.map(lambda *x: np.stack(x), *expected))
 
 
 @pytest.mark.parametrize(("inputs", "size"), [(4, 8), (32, 4), (64, 3)])

@@ -69,7 +69,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[jax.Array, ...]]] = {
 }  # fmt: skip
 
 
-def same(found: Any, expected: Any) -> None:
+def assert_same(found: Any, expected: Any) -> None:
     jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=2e-6, atol=2e-6), found, expected)
 
 
@@ -82,5 +82,5 @@ def test_jitted_and_vmapped_are_the_plain_loop(name: str):
     function, arguments = CASES[name]
     seeds = [function(*(x[s] for x in arguments)) for s in range(S)]
     looped = jax.tree.map(lambda *x: np.stack(x), *seeds)
-    same(jax.jit(function)(*(x[0] for x in arguments)), seeds[0])
-    same(jax.jit(jax.vmap(function))(*arguments), looped)
+    assert_same(jax.jit(function)(*(x[0] for x in arguments)), seeds[0])
+    assert_same(jax.jit(jax.vmap(function))(*arguments), looped)
