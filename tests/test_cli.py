@@ -29,7 +29,7 @@ BAD = {
     "train vcr catch --learn-start 4": "learning can start at 9 at the earliest",
     "train vcr catch --replay.capacity 5": "at least 10 rows are needed",
     "train vcr catch --encoder nature": "too small for the 'nature' encoder",
-    "train vcr catch --encoder big": "known are nature, small",
+    "train vcr catch --encoder big": "known are nature, nature-same, data-efficient, small",
     "train vcr catch --terms.vcr.taken best": "known are n-step, real",
     "train vcr catch --observation.reward clip": "known are sign, raw",
     "train vcr catch --evaluate-every -5": "0 is never",

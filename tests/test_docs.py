@@ -136,10 +136,10 @@ def test_what_a_page_names_exists(page: Path):
 
 @by_page
 def test_flags_exist(page: Path):
-    """`--terms.vcr.weight` is a setting of the method vcr, `--seeds` a flag of a command."""
+    """`--terms.vcr.weight` is a setting of some method, `--seeds` a flag of a command."""
     given = re.findall(r"(?<![\w-])--([a-z][\w.-]*\w)", page.read_text())
     known = {
-        *paths(library.resolve("vcr")),
+        *(path for method in library.METHODS for path in paths(library.resolve(method))),
         *(f.name for c in COMMANDS.values() for f in fields(cast(Any, c))),
     }
     assert not [flag for flag in given if flag.replace("-", "_") not in known]

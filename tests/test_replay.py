@@ -401,6 +401,30 @@ def test_a_new_row_takes_priority_one_over_whatever_was_there():
     np.testing.assert_array_equal(replay.frame[2], a_frame(0))
 
 
+def test_a_new_row_can_take_the_largest_priority_so_far():
+    """The largest there ever was: it stays when the row that had it is found to be dull."""
+    replay, row = rp.init(SPEC, 8, top=True), Row(a_frame(0), 1, 0.5, False, False, False)
+    replay = insert(insert(replay, row, jnp.asarray(0)), row, jnp.asarray(1))
+    np.testing.assert_array_equal(replay.priority[:3], [1, 1, 0])  # nothing was larger than 1 yet
+    replay = rp.reprioritise(replay, jnp.array([0, 1]), jnp.array([3.0, 0.25]))
+    replay = insert(replay, row, jnp.asarray(2))
+    replay = rp.reprioritise(replay, jnp.array([0, 2]), jnp.array([0.5, 2.0]))
+    replay = insert(replay, row, jnp.asarray(3))
+    np.testing.assert_array_equal(replay.priority[:5], [0.5, 0.25, 2, 3, 0])
+    assert float(replay.top) == 3
+    # Rows read and written back for a checkpoint leave it alone.
+    again = rp.fill(replay, rp.rows(replay, jnp.asarray(0), 4), jnp.asarray(0), jnp.asarray(4))
+    np.testing.assert_array_equal(again.priority, replay.priority)
+    assert float(again.top) == 3
+
+
+def test_without_being_asked_no_largest_priority_is_kept():
+    replay = rp.init(SPEC, 4)
+    assert replay.top is None
+    replay = rp.reprioritise(replay, jnp.array([0]), jnp.array([3.0]))
+    assert insert(replay, Row(a_frame(0), 1, 0.5, False, False, False), jnp.asarray(1)).top is None
+
+
 def test_a_row_drawn_twice_keeps_its_first_new_priority():
     replay = rp.init(SPEC, 6)
     index = jnp.array([4, 1, 4, 4, 1, 0])
@@ -412,7 +436,7 @@ def test_a_row_drawn_twice_keeps_its_first_new_priority():
 def test_size_in_bytes_is_what_the_arrays_take(actions):
     spec = EnvSpec((5, 4, 3), actions)
     replay = rp.init(spec, 11)
-    assert rp.size_in_bytes(spec, 11) == sum(x.nbytes for x in replay)
+    assert rp.size_in_bytes(spec, 11) == sum(x.nbytes for x in jax.tree.leaves(replay))
     per_row = 5 * 4 * 3 + (4 if isinstance(actions, Discrete) else 12) + 4 + 3 + 4
     assert rp.size_in_bytes(spec, 11) == 11 * per_row
 

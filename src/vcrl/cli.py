@@ -33,6 +33,8 @@ class Train:
     """0:5 for 0 to 4, or a list such as 0,3,7"""
     steps: int | None = None
     """agent steps; the task's protocol decides if not given"""
+    protocol: str | None = None
+    """another protocol than the task's usual one, such as atari100k-sticky"""
     out: Path = Path("runs")
     """where run folders are made"""
     evaluate_every: int = 0
@@ -49,13 +51,13 @@ class Train:
         from rich.console import Console
 
         from vcrl.training.plan import Schedule, make_plan
-        from vcrl.training.run import train
+        from vcrl.training.run import train_plan
 
         log = Console()
         schedule = Schedule(self.log_every, self.evaluate_every, self.gradients_every, self.q_error_every)
-        plan = make_plan(self.method, self.task, seeds, self.steps, changes, schedule)
-        log.print(method_table(self.method, plan.config, plan.task.suite))
-        run = train(self.method, self.task, seeds, self.steps, changes, schedule, self.out, log)
+        plan = make_plan(self.method, self.task, seeds, self.steps, changes, schedule, self.protocol)
+        log.print(method_table(self.method, plan.config, plan.task.suite, plan.task.name))
+        run = train_plan(plan, self.out, log)
         if run.folder.status["state"] == "stopped":
             raise SystemExit(130)
         log.print(scores_table(run, run.scores(), plan.protocol.eval_episodes))
@@ -140,14 +142,14 @@ class Tasks:
         from vcrl.envs.registry import TASKS
 
         table = Table(
-            "task", "suite", "actions", "frame", "random", "optimal", "about", box=None, pad_edge=False
+            "task", "suite", "actions", "frame", "random", "reference", "about", box=None, pad_edge=False
         )
         for t in TASKS.values():
             kind = t.spec.actions
             actions = f"{kind.n} discrete" if isinstance(kind, Discrete) else f"{kind.size} continuous"
             frame = "x".join(map(str, t.spec.frame))
             table.add_row(
-                t.name, t.suite, actions, frame, f"{t.random_score:.2f}", f"{t.optimal_score:.2f}", t.about
+                t.name, t.suite, actions, frame, f"{t.random_score:.2f}", f"{t.reference_score:.2f}", t.about
             )
         table.add_row(
             "gym:MODULE:NAME", "gym", "discrete", "16 to 128", "", "", "your own Gymnasium environment"
@@ -244,9 +246,8 @@ def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
             raise UserError(f"'{word}' is one argument too many: vcrl train METHOD TASK --flag value")
         flag, equals, value = word.removeprefix("--").partition("=")
         path = flag.replace("-", "_")
-        known = set(paths(library.resolve("vcr"))) | {
-            p.rpartition(".")[0] for p in paths(library.resolve("vcr"))
-        }
+        leaves = {p for name in library.METHODS for p in paths(library.resolve(name))}
+        known = leaves | {p.rpartition(".")[0] for p in leaves}
         if path not in known:
             raise unknown(
                 "flag", f"--{flag}", [f"--{name}" for name in flags(command) + sorted(known - {""})]

@@ -21,6 +21,7 @@ class Replay(NamedTuple):
     first: Bool[Array, " Cap"]
     pad: Bool[Array, " Cap"]
     priority: Float[Array, " Cap"]
+    top: Float[Array, ""] | None = None  # the largest priority so far; None: new rows get 1, not that
 
 
 class Sample(NamedTuple):
@@ -36,6 +37,7 @@ class Sample(NamedTuple):
     # Exponent of the importance weights, first and last, and the agent steps between which it moves linearly.
     correction: tuple[float, float] = (1.0, 1.0)
     span: tuple[int, int] = (0, 1)
+    top: bool = False  # new rows get the largest priority so far
 
     @property
     def window(self) -> int:
@@ -43,7 +45,7 @@ class Sample(NamedTuple):
         return self.steps + self.n + 1
 
 
-def init(spec: EnvSpec, capacity: int) -> Replay:
+def init(spec: EnvSpec, capacity: int, top: bool = False) -> Replay:
     shape, kind = (
         ((), jnp.int32) if not isinstance(spec.actions, Box) else ((spec.actions.size,), jnp.float32)
     )
@@ -56,14 +58,36 @@ def init(spec: EnvSpec, capacity: int) -> Replay:
         first=jnp.zeros_like(flag),
         pad=jnp.zeros_like(flag),
         priority=jnp.zeros(capacity),
+        top=jnp.ones(()) if top else None,
     )
 
 
 def insert(replay: Replay, row: Row, at: Int[Array, ""]) -> Replay:
-    """Write row number `at` (counted from the start of the run) over the oldest one. New rows get priority 1."""
+    """Write row number `at` (counted from the start of the run) over the oldest one, at priority 1 or the top."""
     slot = at % replay.reward.shape[0]
-    rows = Replay(*row, priority=jnp.ones(()))
-    return Replay(*(x.at[slot].set(jnp.asarray(r, x.dtype)) for x, r in zip(replay, rows, strict=True)))
+    arrays = (*steps_of(replay), replay.priority)
+    values = (*row, jnp.ones(()) if replay.top is None else replay.top)
+    written = (x.at[slot].set(jnp.asarray(v, x.dtype)) for x, v in zip(arrays, values, strict=True))
+    return Replay(*written, top=replay.top)
+
+
+def steps_of(replay: Replay) -> Row:
+    """The agent steps themselves, without what the replay adds to them."""
+    return Row(replay.frame, replay.action, replay.reward, replay.terminal, replay.first, replay.pad)
+
+
+def rows(replay: Replay, start: Int[Array, ""], count: int) -> Row:
+    """Row number `start` of the run and those that follow, `count` in all; without their priorities."""
+    slot = (start + jnp.arange(count)) % replay.reward.shape[0]
+    return Row(*(x[slot] for x in steps_of(replay)))
+
+
+def fill(replay: Replay, row: Row, start: Int[Array, ""], count: Int[Array, ""]) -> Replay:
+    """Write the first `count` of these rows where `rows` found them; priorities are left alone."""
+    capacity, at = replay.reward.shape[0], jnp.arange(row.reward.shape[0])
+    slot = jnp.where(at < count, (start + at) % capacity, capacity)  # beyond the end: dropped
+    parts = (x.at[slot].set(r, mode="drop") for x, r in zip(steps_of(replay), row, strict=True))
+    return Replay(*parts, priority=replay.priority, top=replay.top)
 
 
 def sampleable(replay: Replay, at: Int[Array, ""], spec: Sample) -> Bool[Array, " Cap"]:
@@ -174,11 +198,12 @@ def draw(mass: Float[Array, " Cap"], uniform: Float[Array, " B"], block: int = 2
 def reprioritise(replay: Replay, slot: Int[Array, " B"], priority: Float[Array, " B"]) -> Replay:
     """Store new priorities. A slot drawn twice gets its first one: the order of a scatter is undefined on a GPU."""
     first = jnp.argmax(slot[:, None] == slot[None, :], axis=1)
-    return replay._replace(priority=replay.priority.at[slot].set(priority[first]))
+    top = None if replay.top is None else jnp.maximum(replay.top, jnp.max(priority))
+    return replay._replace(priority=replay.priority.at[slot].set(priority[first]), top=top)
 
 
 def size_in_bytes(spec: EnvSpec, capacity: int) -> int:
-    """What the replay of one seed takes."""
+    """What the replay of one seed takes, less the one number that the largest priority may need."""
     return sum(
         x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(lambda: init(spec, capacity)))
     )

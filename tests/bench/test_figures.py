@@ -156,6 +156,25 @@ def test_interval_bars_show_iqm_and_interval():
         figures.interval_bars({"catch": {"vcr": np.array([1.0, np.nan])}})
 
 
+def test_seeds_stand_against_what_was_published():
+    scores = {
+        "pong": {"spr": np.array([1.0, 2.0, 6.0]), "vcr": np.array([4.0])},
+        "boxing": {"vcr": np.ones(2)},
+    }
+    known = {"pong": {"spr": figures.Known(2.5, (-1.0, 9.0), (1.5, 4.0)), "vcr": figures.Known(5.0)}}
+    figure = figures.seed_scores(scores, known)
+    pong, boxing = figure.axes
+    assert [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in pong.patches] == [(-1, 9), (1.5, 4)]
+    assert [line.get_xdata()[0] for line in pong.lines if line.get_label() == "_known"] == [2.5, 5.0]
+    seeds = [list(line.get_xdata()) for line in pong.lines if line.get_label() == "_seed"]
+    assert seeds == [[1, 2, 6], [4]]
+    assert line(pong, "spr").get_xdata()[0] == 3
+    assert pong.get_xlim()[0] < -1 and pong.get_xlim()[1] > 9
+    assert [tick.get_text() for tick in boxing.get_yticklabels()] == ["spr", "vcr"]
+    assert not boxing.patches and boxing.get_title(loc="right") == "2 seeds"
+    assert texts(figure)[0][-1] == "95% of means of as many"
+
+
 @pytest.mark.parametrize("tasks", [1, 4, 5, 11])
 def test_every_column_has_a_labelled_axis(tasks):
     figure = figures.learning_curves({f"t{i}": {"vcr": curve(i, runs=2)} for i in range(tasks)})
@@ -187,6 +206,9 @@ def test_saving_writes_a_picture_that_is_not_blank(curves, tmp_path):
     assert pixels[0].min() == 255  # nothing is cut off at the edges
     assert pixels[-1].min() == 255
     assert sorted(p.name for p in png.parent.iterdir()) == ["curves.v1.png", "curves.v1.svg"]
+    assert [p.name for p in figures.save(figures.learning_curves(curves), tmp_path / "c", ["png"])] == [
+        "c.png"
+    ]
 
 
 def test_the_same_data_gives_the_same_bytes(curves, tmp_path):

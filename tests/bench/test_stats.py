@@ -134,3 +134,10 @@ def test_a_band_is_an_interval_at_every_point():
     for i in range(4):
         alone = stats.interval(values[:, i : i + 1], stats.iqm, draws=500, seed=3)
         assert (found.point[i], found.low[i], found.high[i]) == alone
+
+
+def test_mean_of_more_by_hand():
+    point, low, high = stats.mean_of_more(np.array([1.0, 2.0, 3.0]), 6)
+    reach = 4.302653 * 1.0 * np.sqrt(1 / 3 + 1 / 6)  # Student's t with two degrees of freedom
+    assert (point, low, high) == pytest.approx((2.0, 2.0 - reach, 2.0 + reach), rel=1e-6)
+    assert stats.mean_of_more(np.array([1.0]), 6) == (1.0, -np.inf, np.inf)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from vcrl.nets.augment import augment, to_float
+from vcrl.nets.augment import augment, crop_and_pad, to_float
 
 augmented = jax.jit(augment, static_argnames=("shift", "intensity"))
 
@@ -132,3 +132,35 @@ def test_leading_axes_are_only_a_list_of_stacks():
     assert_array_equal(np.asarray(folded).reshape(obs.shape), flat)
     single = jax.eval_shape(lambda x: augment(jax.random.key(9), x, shift=2, intensity=0.1), obs[0])
     assert single.shape == (8, 8, 2)
+
+
+def crops(obs: np.ndarray, pixels: int) -> dict[tuple[int, ...], np.ndarray]:
+    """What CURL can make of one stack: where the first crop lies, where the second one -> image."""
+    height, width, _ = obs.shape
+    out, places = {}, range(pixels + 1)
+    for i, j, down, right in np.ndindex(*(len(places),) * 4):
+        small = obs[i : i + height - pixels, j : j + width - pixels]
+        padded = np.pad(small, ((pixels, pixels), (pixels, pixels), (0, 0)), mode="edge")
+        out[i, j, down, right] = padded[down : down + height, right : right + width]
+    return out
+
+
+@pytest.mark.parametrize("pixels", [1, 2])
+def test_a_crop_padded_is_one_of_those_the_reference_can_make(pixels: int):
+    obs = images(200, 9, 7, 2)
+    out = jax.jit(crop_and_pad, static_argnums=2)(jax.random.key(0), jnp.asarray(obs), pixels)
+    found = np.round(np.asarray(out) * 255).astype(np.uint8)
+    seen = []
+    for before, after in zip(obs, found, strict=True):
+        (match,) = [at for at, crop in crops(before, pixels).items() if np.array_equal(crop, after)]
+        seen.append(match)
+    # Each of the four offsets takes all its values about equally often, and none follows another.
+    for column in np.array(seen).T:
+        counts = np.bincount(column, minlength=pixels + 1)
+        assert len(counts) == pixels + 1 and counts.min() > 0.7 * 200 / (pixels + 1)
+    assert np.abs(np.corrcoef(np.array(seen).T) - np.eye(4)).max() < 0.25
+
+
+def test_no_pixels_no_crop():
+    obs = images(3, 9, 7, 2)
+    assert_allclose(crop_and_pad(jax.random.key(0), jnp.asarray(obs), 0), obs / 255, atol=1e-6)

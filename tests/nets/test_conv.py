@@ -83,3 +83,29 @@ def test_initial_weights_fill_their_range(inputs: int, size: int):
         assert 0.8 * bound < np.abs(part).max() <= bound
     assert_allclose(np.std(conv.weight), bound / 3**0.5, rtol=0.02)
     assert_allclose(np.mean(conv.weight), 0.0, atol=0.03 * bound)
+
+
+@pytest.mark.parametrize(
+    ("side", "size", "stride", "after"),
+    [(84, 8, 4, 21), (21, 4, 2, 11), (11, 3, 1, 11), (7, 3, 2, 4), (6, 5, 5, 2)],
+)
+def test_padding_to_the_same_size_is_the_librarys(side: int, size: int, stride: int, after: int):
+    """The layers of Dopamine's network, and two whose zeros do not come in pairs."""
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(2, side, side + 1, 3)), jnp.float32)
+    conv = Conv.make(jax.random.key(0), 3, 5, size, stride, "same")
+    expected = jax.lax.conv_general_dilated(
+        x, conv.weight, (stride,) * 2, "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    found = jax.jit(Conv.__call__)(conv, x)
+    assert found.shape[1] == after
+    assert_allclose(found, expected + jnp.broadcast_to(conv.bias, expected.shape), atol=1e-5)
+
+
+def test_xavier_weights_fill_their_range_and_biases_are_zero():
+    conv = jax.jit(lambda key: Conv.make(key, 32, 64, 4, init="xavier"))(jax.random.key(1))
+    bound = (6 / (16 * 32 + 16 * 64)) ** 0.5  # fan-in and fan-out, each over the 4x4 places of the kernel
+    assert conv.weight.shape == (4, 4, 32, 64)
+    assert 0.99 * bound < np.abs(conv.weight).max() <= bound
+    assert_allclose(np.std(conv.weight), bound / 3**0.5, rtol=0.02)
+    assert not np.any(conv.bias)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from vcrl.nets.encoders import NATURE, SMALL, Encoder, state_shape
+from vcrl.nets.encoders import DATA_EFFICIENT, LAYERS, NATURE, NATURE_SAME, SMALL, Encoder, state_shape
 
 encode = jax.jit(Encoder.__call__)
 
-Layers = tuple[tuple[int, int, int], ...]
+Layers = tuple[tuple[int, int, int] | tuple[int, int, int, str], ...]
 
 
 def shapes(layers: Layers, frame: tuple[int, int, int]) -> tuple[int, ...]:
@@ -38,6 +38,30 @@ def test_nature_makes_7_by_7_by_64_of_84_pixels():
 
 def test_small_makes_3_by_3_by_16_of_16_pixels():
     assert shapes(SMALL, (16, 16, 4)) == state_shape((16, 16, 4), SMALL) == (3, 3, 16)
+
+
+@pytest.mark.parametrize(("layers", "expected"), [(NATURE_SAME, (11, 11, 64)), (DATA_EFFICIENT, (3, 3, 64))])
+def test_the_states_of_the_other_references(layers: Layers, expected: tuple[int, ...]):
+    assert shapes(layers, (84, 84, 4)) == state_shape((84, 84, 4), layers) == expected
+    assert 3 * 3 * 64 == 576
+
+
+def test_padded_layers_take_frames_of_any_size():
+    for name, layers in LAYERS.items():
+        frame = (5, 9, 2)
+        assert (state_shape(frame, layers) is None) == (name != "nature-same")
+    assert shapes(NATURE_SAME, frame) == state_shape(frame, NATURE_SAME) == (1, 2, 64)
+
+
+def test_an_encoder_can_do_without_renormalisation():
+    x = jnp.asarray(np.random.default_rng(0).random((4, 16, 16, 3)), jnp.float32)
+    scaled, plain = (
+        Encoder.make(jax.random.key(1), 3, SMALL, renormalised) for renormalised in (True, False)
+    )
+    states = np.asarray(encode(plain, x))
+    low, high = (f(states, axis=(1, 2, 3), keepdims=True) for f in (np.min, np.max))
+    assert_allclose(encode(scaled, x), (states - low) / (high - low + 1e-5), atol=1e-5)
+    assert np.abs(states.max(axis=(1, 2, 3)) - 1).min() > 0.1
 
 
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (16, 40), (17, 33), (25, 21), (40, 16)])

@@ -1,5 +1,7 @@
 """The Q head: dueling, noise, SPR's projection, and the size of the gradient it sends back."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from vcrl.nets.heads import QHead, prediction_head
+from vcrl.nets.heads import ContrastHead, QHead, RewardHead, prediction_head
 from vcrl.nets.layers import Linear, NoisyLinear
 
 SIDE, C, HIDDEN, A, E = 2, 3, 6, 4, 5
@@ -194,3 +196,110 @@ def test_gradient_of_a_draw_reaches_means_and_sigmas(states: jax.Array):
     for layer in layers(gradient):
         for part in jax.tree.leaves(layer):
             assert np.abs(part).max() > 0
+
+
+# Other shapes of the head
+
+
+def other(shape: str, sigma: float | None = 0.5, gradient: float = 1.0) -> QHead:
+    return jax.jit(QHead.make, static_argnums=(1, 2, 3, 4, 5, 6, 7))(
+        jax.random.key(0), INPUTS, HIDDEN, A, E, sigma, shape, gradient
+    )
+
+
+@pytest.mark.parametrize("shape", ["shared", "plain"])
+def test_one_hidden_layer_for_all_by_hand(states: jax.Array, shape: str):
+    head = other(shape).mean()
+    assert head.hidden is not None
+    assert head.hidden.weight.shape == (INPUTS, HIDDEN)
+    flat = np.asarray(states).reshape(7, -1)
+    hidden = np.maximum(flat @ np.asarray(head.hidden.weight) + np.asarray(head.hidden.bias), 0)
+    outputs = [hidden @ np.asarray(x.weight) + np.asarray(x.bias) for x in (*head.advantage, *head.value)]
+    expected = outputs[0].reshape(7, A, E)
+    if shape == "shared":
+        expected = outputs[1][:, None] + expected - expected.mean(axis=1, keepdims=True)
+    assert_allclose(call(head, states), expected, atol=1e-5)
+    assert len(head.value) == (shape == "shared")
+
+
+def test_parameters_of_dopamines_heads():
+    def count(*arguments: Any) -> int:
+        head = eqx.filter_eval_shape(QHead.make, jax.random.key(0), 7744, 512, 18, *arguments)
+        return sum(x.size for x in jax.tree.leaves(head))
+
+    first = 7744 * 512 + 512
+    assert count(51, 0.1, "shared") == 2 * (first + 513 * 18 * 51 + 513 * 51)
+    assert count(51, None, "plain") == first + 513 * 18 * 51
+    assert count(1, None, "shared") == first + 513 * 18 + 513
+
+
+def test_every_layer_of_a_shared_head_gets_noise_of_its_own(states: jax.Array):
+    head = other("shared")
+    drawn = draw(head, jax.random.key(3))
+    assert drawn.hidden is not None and head.hidden is not None
+    noise = [np.asarray(found.bias) - np.asarray(mean.bias) for found, mean in (
+        (drawn.hidden, head.hidden), (drawn.advantage[0], head.advantage[0]), (drawn.value[0], head.value[0]),
+    )]  # fmt: skip
+    numbers = np.concatenate(noise)
+    assert len(np.unique(numbers)) == len(numbers)
+    assert np.abs(np.asarray(call(drawn, states)) - np.asarray(call(head.mean(), states))).max() > 1e-2
+
+
+@pytest.mark.parametrize("gradient", [1.0, 0.5])
+def test_the_gradient_into_a_state_can_be_scaled_or_not(states: jax.Array, gradient: float):
+    def pulled(head: QHead) -> jax.Array:
+        return jax.jit(jax.grad(lambda s: jnp.sum(head.mean()(s) ** 2)))(states)
+
+    assert_allclose(
+        pulled(other("streams", gradient=gradient)), gradient * 2**0.5 * pulled(make()), rtol=1e-4
+    )
+
+
+def test_only_streams_can_project(states: jax.Array):
+    with pytest.raises(AssertionError, match="streams"):
+        other("shared").mean().project(states)
+
+
+def test_layers_without_noise_can_start_as_xavier():
+    head = jax.jit(QHead.make, static_argnums=(1, 2, 3, 4, 5, 6, 7, 8))(
+        jax.random.key(0), 200, 100, A, E, None, "shared", 1.0, "xavier"
+    )
+    assert head.hidden is not None
+    bound = (6 / 300) ** 0.5
+    assert 0.98 * bound < np.abs(head.hidden.weight).max() <= bound
+    assert not np.any(head.hidden.bias)
+
+
+# What CURL and the reward loss read off a state
+
+
+def test_contrast_head_by_hand(states: jax.Array):
+    head = jax.jit(ContrastHead.make, static_argnums=(1, 2, 3))(jax.random.key(0), INPUTS, 6, 4)
+
+    def normalised(x: np.ndarray) -> np.ndarray:
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+    flat = np.asarray(states).reshape(7, -1)
+    hidden = np.maximum(normalised(flat @ np.asarray(head.hidden.weight)), 0)
+    found = jax.jit(ContrastHead.__call__)(head, states)
+    assert_allclose(found, normalised(hidden @ np.asarray(head.out.weight)), atol=1e-4)
+    assert_allclose(np.mean(found, axis=-1), 0, atol=1e-5)
+    for weight in (head.hidden.weight, head.out.weight, head.bilinear):
+        assert 0 <= np.min(weight) < 0.2 and 0.8 < np.max(weight) < 1
+    assert not np.any(head.hidden.bias) and not np.any(head.out.bias)
+
+
+def test_reward_head_by_hand(states: jax.Array):
+    head = jax.jit(RewardHead.make, static_argnums=(1, 2))(jax.random.key(2), (SIDE, SIDE, C), 5)
+    plane = np.maximum(
+        np.asarray(states) @ np.asarray(head.plane.weight)[0, 0] + np.asarray(head.plane.bias), 0
+    )
+    plane = (plane - plane.mean()) / np.sqrt(plane.var() + 1e-5)
+    hidden = np.maximum(
+        plane.reshape(7, -1) @ np.asarray(head.hidden.weight) + np.asarray(head.hidden.bias), 0
+    )
+    expected = hidden @ np.asarray(head.out.weight) + np.asarray(head.out.bias)
+    found = jax.jit(RewardHead.__call__)(head, states)
+    assert found.shape == (7, 3)
+    assert_allclose(found, expected, atol=1e-4)
+    assert np.std(found, axis=0).min() > 1e-4, "the states are told apart"

@@ -52,6 +52,15 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[jax.Array, ...]]] = {
         objectives.self_prediction,
         (normal(K, B, N), normal(K, B, N), flags(K, B).astype(jnp.float32)),
     ),
+    "info_nce": (objectives.info_nce, (normal(B, N), normal(B, N), normal(N, N))),
+    "cycle_consistency": (
+        objectives.cycle_consistency,
+        (normal(M, B, N), normal(M, B, N), flags(B).astype(jnp.float32)),
+    ),
+    "reward_prediction": (
+        objectives.reward_prediction,
+        (normal(K, B, 3), normal(K, B), flags(K, B).astype(jnp.float32)),
+    ),
     "n_step": (partial(objectives.n_step, n=3, gamma=0.9), (normal(7, B), flags(7, B), flags(7, B))),
     "project": (project, (chances(B, N), 2 * normal(B, N))),
     "categorical_target": (categorical_target, (chances(B, N), normal(B), chances(B))),

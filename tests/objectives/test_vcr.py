@@ -12,7 +12,7 @@ from vcrl.objectives import cross_entropy, squared_error
 from vcrl.objectives import value_consistency as plain
 
 # Compiled whole: faster here than operation by operation.
-value_consistency = jax.jit(plain, static_argnames=("distance", "taken_weight", "others_weight"))
+value_consistency = jax.jit(plain, static_argnames=("distance", "taken_weight", "others_weight", "summed"))
 
 HALF, QUARTER, LEFT, RIGHT = [0.5, 0.5], [0.25, 0.75], [1.0, 0.0], [0.0, 1.0]
 
@@ -157,6 +157,16 @@ def test_a_mean_over_actions_and_a_sum_over_steps():
     assert_allclose(twice, 2 * loss, rtol=1e-5)
     for name in parts:
         assert_allclose(twice_parts[name], 2 * parts[name], rtol=1e-5)
+
+
+def test_the_other_actions_can_be_summed():
+    """Squares 2 and 4 at the first step, 1 and 9 at the second: a mean of 3 and 5, a sum of 6 and 10."""
+    for summed, expected in ((False, 8.0), (True, 16.0)):
+        _, parts = value_consistency(**continuous(), distance=squared_error, summed=summed)
+        assert_allclose(parts["others"], [expected], rtol=1e-6)
+    some = continuous() | {"keep": jnp.array([[[1.0, 0.0]], [[0.0, 1.0]]])}
+    _, parts = value_consistency(**some, distance=squared_error, summed=True)
+    assert_allclose(parts["others"], [2.0 + 9.0], rtol=1e-6)
 
 
 def test_samples_do_not_mix():

@@ -157,7 +157,7 @@ def test_hostile_text(folder, text):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda b: b.update(format="vcrl checkpoint 2"),
+        lambda b: b.update(format="vcrl checkpoint 3"),
         lambda b: b.update(agent_steps=True),
         lambda b: b.update(agent_steps="1200"),
         lambda b: b.update(bytes=-1),

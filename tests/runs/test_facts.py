@@ -46,6 +46,34 @@ def test_no_names_of_people_or_hosts():
     assert platform.node() not in words and getpass.getuser() not in words
 
 
+def test_the_accelerator_is_told_by_who_knows():
+    assert facts()["accelerator"] is None
+    assert facts("Some GPU")["accelerator"] == "Some GPU"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["/opt/env/bin/vcrl", "train", "vcr", "pong"], "vcrl train vcr pong"),
+        ([str(module.PACKAGE / "cli.py"), "train", "vcr", "pong"], "vcrl train vcr pong"),
+        (["vcrl", "train", "--out", "/data/me", "--seeds", "0:5"], "vcrl train --seeds 0:5"),
+        (["vcrl", "train", "--out=/data/me", "--note", "two words"], "vcrl train --note 'two words'"),
+        (["my/sweep.py", "--games", "pong"], "sweep.py --games pong"),
+        (["-c"], None),
+        ([""], None),
+        ([], None),
+    ],
+)
+def test_the_command_as_typed_without_places(words, told):
+    assert module._command(words) == told
+
+
+def test_the_home_folder_is_not_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path / "somebody"))
+    words = ["kernel.py", "-f", str(tmp_path / "somebody" / "x.json")]
+    assert module._command(words) == "kernel.py -f ~/x.json"
+
+
 def test_the_commit_of_a_clean_checkout(checkout):
     assert module._commit() == (git(checkout, "rev-parse", "HEAD"), False)
 

@@ -7,7 +7,7 @@ from tiny import tiny
 from vcrl.training import diagnostics
 from vcrl.training.diagnostics import discounted, positions
 from vcrl.training.engine import engine_of
-from vcrl.training.evaluate import Trajectory
+from vcrl.training.evaluate import Trajectory, field
 
 
 def trajectory(actions, rewards, terminals=None):
@@ -51,8 +51,10 @@ def trained(tmp_path_factory):
 def test_q_error_against_a_plain_loop(trained):
     plan, lifted = trained.plan, engine_of(trained.plan).lifted
     steps, limit, gamma = 2, plan.schedule.q_error_positions, plan.config.gamma
-    got = diagnostics.q_error(plan, lifted.play, lifted.values_along, trained.state, steps)
-    for i, found in enumerate(diagnostics.trajectories(plan, lifted.play, trained.state, limit)):
+    with field(plan, lifted.play, diagnostics.lanes_for(plan), training=True) as ground:
+        got = diagnostics.q_error(ground, lifted.values_along, trained.state, steps)
+        trajectories = diagnostics.trajectories(ground, trained.state, limit)
+    for i, found in enumerate(trajectories):
         imagined = real = 0.0
         count = 0
         for path in found:

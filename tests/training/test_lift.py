@@ -90,6 +90,8 @@ def test_everything_is_traced_once(once):
             along = once.values_along(state, obs, jnp.zeros((3, 3, 2), jnp.int32), batch_statistics)
         finite, good = once.guard(state, good)
         once.trusted(state, good)
+        replay = once.fill(replay, once.rows(replay, jnp.asarray(i)), jnp.asarray(i), jnp.asarray(3))
+        once.copy(state, None, {"priority": replay.priority})
     assert along.shape == (3, 1, 2) and finite.shape == (3,)
     assert all(m.shape == (3,) for m in metrics.values())
     sizes = {name: getattr(once, name)._cache_size() for name in once._fields}

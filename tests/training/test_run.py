@@ -46,7 +46,7 @@ def test_a_loaded_run_is_the_run(run):
 def test_the_policy_plays_an_evaluation_game_frame_by_frame(run):
     games = {seed: [g.score for g in mine] for seed, mine in run.evaluate(3).items()}
     for seed in (3, 5):
-        lanes = Lanes(run.plan.task.make(1), [seed], 1, evaluate.EVAL_SALT)
+        lanes = Lanes(run.plan.task.make(1, run.plan.protocol, False), [seed], 1, evaluate.EVAL_SALT)
         scores: list[float] = []
         run.policy.reset()
         while len(scores) < 3:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, UInt8
 
 from vcrl.agents.values import Values
 from vcrl.core.types import Clock, Metrics
@@ -48,13 +48,22 @@ class View(NamedTuple):
     target: Any  # nets, no gradient
     q: QHead  # the online head with this update's noise
     q_target: QHead  # the target head with its own noise
+    momentum: Any  # the slow copy of the nets that CURL compares with, no gradient; None in other methods
     project: Callable[[Any, Array], Array]  # nets, state -> the vector SPR compares
+    encode: Callable[
+        [Any, Array, Array], Array
+    ]  # encoder, key, stacks T B -> states under augmentations of their own
+    bellman: Callable[
+        [QHead, QHead], Array
+    ]  # online and target head under any noise -> Bellman targets K' B E
+    obs: UInt8[Array, "K+1 B h w c"]  # stacks as they were seen
     imagined: Float[Array, "K+1 B H W C"]
     real: Float[Array, "K B H W C"]  # states t+1..t+K, no gradient
     action: Array  # K+1 B, taken at t+k
-    terminal: Bool[Array, "K+1 B"]  # of the transition taken at t+k
+    reward: Float[Array, "K+1 B"]  # of the transition taken at t+k
+    terminal: Bool[Array, "K+1 B"]  # likewise
     alive: Float[Array, "K+1 B"]  # 1 while t+k is in the episode of t
-    # Bellman target of the taken action; K' is 1 unless a term asks for more
+    # Bellman target of the taken action under the noise of `q` and `q_target`; K' is 1 unless a term asks for more
     td_target: Float[Array, "K' B E"]
     values: Values
     clock: Clock

@@ -1,5 +1,6 @@
-"""The discrete base: Rainbow with a latent transition model, on which SPR and VCR are terms."""
+"""The discrete base: Rainbow with a latent transition model, on which SPR, VCR and the others are terms."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int, UInt8
 
 from vcrl.agents.base import Agent, Update, View, follow, needs_copy
-from vcrl.agents.terms import TERMS, present, wants_targets, weight_at
+from vcrl.agents.terms import TERMS, present, steps_of, wants_targets, weight_at
 from vcrl.agents.values import DiscreteValues, make_values
 from vcrl.core.keys import Stream, key
 from vcrl.core.protocol import Protocol
@@ -19,7 +20,7 @@ from vcrl.core.types import Clock, Metrics, Segment
 from vcrl.methods.configs import RainbowConfig
 from vcrl.nets.augment import augment, to_float
 from vcrl.nets.encoders import LAYERS, Encoder, state_shape
-from vcrl.nets.heads import QHead, prediction_head
+from vcrl.nets.heads import ContrastHead, QHead, RewardHead, prediction_head
 from vcrl.nets.layers import Linear, Stats
 from vcrl.nets.transition import Transition, imagine
 from vcrl.objectives import double_q
@@ -35,6 +36,16 @@ class RainbowNets(eqx.Module):
     q_head: QHead
     transition: Transition | None
     prediction: Linear | None
+    reward: RewardHead | None = None
+    backward: Transition | None = None
+    contrast: ContrastHead | None = None
+
+
+class Momentum(NamedTuple):
+    """The nets that CURL keeps a slow copy of."""
+
+    encoder: Encoder
+    contrast: ContrastHead
 
 
 class RainbowState(NamedTuple):
@@ -42,6 +53,7 @@ class RainbowState(NamedTuple):
     target: RainbowNets | None  # None: the online weights at the start of each update
     stats: Stats | None  # of the transition model's batch norm
     opt: optax.OptState
+    momentum: Momentum | None = None
 
 
 class Setup(NamedTuple):
@@ -54,28 +66,32 @@ class Setup(NamedTuple):
     terms: dict[str, Any]
     values: DiscreteValues
     steps: int  # K, the most any term imagines
+    rl: slice  # which of the real states t..t+K the RL loss reads
     optimiser: Any  # of Optax, whose annotations do not admit modules
 
 
 def make_rainbow(config: RainbowConfig, spec: EnvSpec, protocol: Protocol) -> Agent:
     assert isinstance(spec.actions, Discrete), "rainbow needs discrete actions"
     terms = present(config.terms)
-    steps = max((term.steps for term in terms.values()), default=0)
+    steps = max((steps_of(term) for term in terms.values()), default=0)
+    rl = slice(0, 1) if config.rl_stride is None else slice(0, steps + 1, config.rl_stride)
     setup = Setup(
-        config, spec, protocol, spec.actions.n, terms, make_values(config.value), steps,
+        config, spec, protocol, spec.actions.n, terms, make_values(config.value), steps, rl,
         optax.adam(config.adam.rate, eps=config.adam.epsilon),
     )  # fmt: skip
     priority = config.replay.priority
+    everywhere = any(wants_targets(term) for term in terms.values())
     sample = Sample(
         batch=config.batch,
         steps=steps,
-        targets=steps + 1 if any(wants_targets(term) for term in terms.values()) else 1,
+        targets=steps + 1 if everywhere else range(steps + 1)[rl][-1] + 1,
         n=config.n_step,
         gamma=config.gamma,
         stack=config.observation.stack,
         prioritised=priority is not None,
         correction=priority.correction if priority else (1.0, 1.0),
         span=(config.learn_start, protocol.budget),
+        top=priority is not None and priority.new == "max",
     )
     return Agent(
         init=partial(init, setup),
@@ -94,19 +110,35 @@ def init(setup: Setup, seed: Int[Array, ""]) -> RainbowState:
     shape = state_shape(setup.spec.frame, LAYERS[config.encoder])
     assert shape is not None, "the frame is too small for the encoder"
     k = jax.random.split(key(seed, Stream.INIT, 0), 4)
-    width = shape[0] * shape[1] * shape[2]
+    more = jax.random.split(key(seed, Stream.INIT, 1), 3)
+    width, terms = shape[0] * shape[1] * shape[2], config.terms
+    predicts = (terms.spr is not None and terms.spr.prediction) or terms.cycle is not None
     online = RainbowNets(
-        Encoder.make(k[0], channels * config.observation.stack, LAYERS[config.encoder]),
-        QHead.make(k[1], width, config.hidden, setup.actions, setup.values.size, config.noise),
+        Encoder.make(
+            k[0], channels * config.observation.stack, LAYERS[config.encoder], config.renormalise, config.init
+        ),
+        QHead.make(
+            k[1], width, config.hidden, setup.actions, setup.values.size, config.noise,
+            config.head, config.head_gradient, config.init,
+        ),
         Transition.make(k[2], shape[2], setup.actions) if setup.steps else None,
-        prediction_head(k[3], config.hidden) if "spr" in setup.terms else None,
-    )
+        prediction_head(k[3], config.hidden) if predicts else None,
+        RewardHead.make(more[0], shape) if terms.reward else None,
+        Transition.make(more[1], shape[2], setup.actions) if terms.cycle else None,
+        ContrastHead.make(more[2], width, terms.contrast.hidden, terms.contrast.size) if terms.contrast else None,
+    )  # fmt: skip
     return RainbowState(
         online,
         online if needs_copy(config.target) else None,
         online.transition.stats() if online.transition else None,
         setup.optimiser.init(online),
+        momentum_of(online),
     )
+
+
+def momentum_of(nets: RainbowNets) -> Momentum | None:
+    """What of the nets CURL copies; None in other methods."""
+    return None if nets.contrast is None else Momentum(nets.encoder, nets.contrast)
 
 
 def act(
@@ -125,15 +157,24 @@ def act(
     nets, values, config = state.online, setup.values, setup.config
     if explore:
         head, stream = nets.q_head.draw(key(seed, Stream.NOISE, clock.updates)), key(seed, Stream.ACT, 0)
-        epsilon = jnp.where(clock.agent_steps <= config.learn_start, 1.0, config.epsilon)
+        epsilon = exploration(config, clock)
     else:
         head, stream = nets.q_head.mean(), key(seed, Stream.EVAL, 0)
-        epsilon = setup.protocol.eval_epsilon
+        epsilon = setup.protocol.eval_epsilon if config.eval_epsilon is None else config.eval_epsilon
     greedy = jnp.argmax(values.scalar(values.read(head, nets.encoder(to_float(obs)))), axis=-1)
     keys = jax.vmap(lambda d: jax.random.fold_in(jax.random.fold_in(stream, d[0]), d[1]))(draw)
     chance = jax.vmap(lambda k: jax.random.uniform(k, (2,)))(keys)
     random = jnp.floor(chance[:, 1] * setup.actions).astype(greedy.dtype)
     return jnp.where(chance[:, 0] < epsilon, random, greedy).astype(jnp.int32)
+
+
+def exploration(config: RainbowConfig, clock: Clock) -> Float[Array, ""]:
+    """The chance of a random action: one number up to `learn_start`, another after it, a line between them."""
+    first, last = config.epsilon_start, config.epsilon
+    since = clock.agent_steps - config.learn_start
+    if config.epsilon_decay == 0:
+        return jnp.where(since <= 0, first, last)
+    return first + (last - first) * jnp.clip(since.astype(jnp.float32) / config.epsilon_decay, 0, 1)
 
 
 def update(
@@ -151,12 +192,14 @@ def update(
     gradient, (named, (stats, surprise, metrics)) = jax.grad(total, has_aux=True)(state.online)
     step, opt = setup.optimiser.update(clipped(gradient, config.adam.clip), state.opt)
     online = jax.tree.map(jnp.add, state.online, step)
-    target = follow(online, state.target, config.target, clock._replace(updates=clock.updates + 1))
+    after, contrast = clock._replace(updates=clock.updates + 1), config.terms.contrast
+    target = follow(online, state.target, config.target, after)
+    momentum = follow(momentum_of(online), state.momentum, contrast.slow, after) if contrast else None
     metrics |= {f"loss/{name}": loss for name, loss in named.items()}
     metrics |= {"grad_norm": optax.tree.norm(gradient)}
     exponent = config.replay.priority.exponent if config.replay.priority else 1.0
     priority = jnp.clip(surprise, 1e-6, 1e6) ** exponent
-    return RainbowState(online, target, stats, opt), Update(priority, metrics)
+    return RainbowState(online, target, stats, opt, momentum), Update(priority, metrics)
 
 
 def losses(
@@ -176,28 +219,38 @@ def losses(
     q_target = target.q_head.draw(key(seed, Stream.NOISE, clock.updates))
 
     chosen, worth, real = _look(setup, state, target, segment, aug[0])
-    td_target = _bellman(setup, still(q), chosen, q_target, worth, segment)
-    imagined = _encode(setup, online.encoder, aug[1], segment.obs[:1])
+
+    def bellman(q: QHead, q_target: QHead) -> Array:
+        return _bellman(setup, still(q), chosen, q_target, worth, segment)
+
+    td_target = bellman(q, q_target)
+    states = _encode(setup, online.encoder, aug[1], segment.obs[setup.rl])
+    imagined = states[:1]
     if online.transition is not None and stats is not None:
         imagined, stats = imagine(online.transition, imagined[0], segment.action[:-1], stats, learning=True)
 
     taken = values.taken(q, imagined[0], segment.action[0])
-    named: dict[str, Array] = {"rl": values.loss(taken, td_target[0])}
+    rl = values.loss(taken, td_target[0])
+    named = {"rl": rl if len(states) == 1 else _rl_loss(setup, q, states, td_target, segment)}
     extra: Metrics = {"q": values.scalar(taken)}
     view = View(
-        online, target, q, q_target, _project, imagined, real, segment.action, segment.terminal, segment.alive,
-        td_target, values, clock,
+        online=online, target=target, q=q, q_target=q_target, momentum=still(state.momentum), project=_project,
+        encode=partial(_encode, setup), bellman=bellman, obs=segment.obs, imagined=imagined, real=real,
+        action=segment.action, reward=segment.reward, terminal=segment.terminal, alive=segment.alive,
+        td_target=td_target, values=values, clock=clock,
     )  # fmt: skip
     for i, (name, term) in enumerate(setup.terms.items()):
         stream = jax.random.fold_in(key(seed, Stream.TERM, clock.updates), i)
         named[name], more = TERMS[type(term)](term, view, stream)
         extra |= more
     means = {name: jnp.mean(segment.weight * loss) for name, loss in named.items()}
-    return means, (
-        stats,
-        values.surprise(taken, td_target[0]),
-        {name: jnp.mean(x) for name, x in extra.items()},
-    )
+    priority = setup.config.replay.priority
+    surprise = {
+        "divergence": lambda: values.surprise(taken, td_target[0]),
+        "loss": lambda: rl,
+        "total": lambda: sum((w * named[n] for n, w in weights(setup, clock).items()), jnp.zeros(())),
+    }[priority.of if priority else "divergence"]()
+    return means, (stats, surprise, {name: jnp.mean(x) for name, x in extra.items()})
 
 
 def _look(
@@ -209,11 +262,11 @@ def _look(
     """
     online, boot, real = still(state.online), segment.boot_obs, segment.obs[1:]
     if state.target is None:
-        states = _encode(setup, online.encoder, k, jnp.concatenate([boot, boot, real]))
+        states = _encode(setup, online.encoder.look, k, jnp.concatenate([boot, boot, real]))
         return states[: len(boot)], states[len(boot) : 2 * len(boot)], states[2 * len(boot) :]
     one, two = jax.random.split(k)
-    states = _encode(setup, target.encoder, one, jnp.concatenate([boot, real]))
-    return _encode(setup, online.encoder, two, boot), states[: len(boot)], states[len(boot) :]
+    states = _encode(setup, target.encoder.look, one, jnp.concatenate([boot, real]))
+    return _encode(setup, online.encoder.look, two, boot), states[: len(boot)], states[len(boot) :]
 
 
 def _bellman(
@@ -231,8 +284,18 @@ def _bellman(
     )
 
 
+def _rl_loss(
+    setup: Setup, q: QHead, states: Float[Array, "P B H W C"], td_target: Array, segment: Segment
+) -> Float[Array, " B"]:
+    """The mean over several real states of a window, those that exist: as if each were a sample."""
+    taken = setup.values.taken(q, states, segment.action[setup.rl])
+    alive = segment.alive[setup.rl]
+    each = setup.values.loss(taken, td_target[setup.rl])
+    return jnp.sum(alive * each, axis=0) / jnp.maximum(jnp.sum(alive, axis=0), 1)
+
+
 def _encode(
-    setup: Setup, encoder: Encoder, k: Array, obs: UInt8[Array, "T B H W C"]
+    setup: Setup, encoder: Callable[[Array], Array], k: Array, obs: UInt8[Array, "T B H W C"]
 ) -> Float[Array, "T B h w c"]:
     """States of augmented stacks; every stack gets an augmentation of its own."""
     images = augment(k, obs, shift=setup.config.augment.shift, intensity=setup.config.augment.intensity)
@@ -249,18 +312,27 @@ def weights(setup: Setup, clock: Clock) -> dict[str, Array]:
     return {"rl": jnp.ones(()), **{name: weight_at(term, clock) for name, term in setup.terms.items()}}
 
 
-def clipped(gradient: RainbowNets, limit: float) -> RainbowNets:
-    """Encoder and head together to `limit`, the transition model on its own, the prediction head not at all."""
+def clipped(gradient: RainbowNets, limit: float | None) -> RainbowNets:
+    """Encoder and heads together to `limit`, each transition model on its own, the prediction head not at all.
+
+    The reward head belongs to the transition model, as in the reference.
+    """
+    if limit is None:
+        return gradient
 
     def scaled(part: Any, norm: Array) -> Any:
         return jax.tree.map(lambda g: g * jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-9)), part)
 
-    joint = optax.tree.norm((gradient.encoder, gradient.q_head))
+    joint = optax.tree.norm((gradient.encoder, gradient.q_head, gradient.contrast))
+    forward = optax.tree.norm((gradient.transition, gradient.reward))
     return RainbowNets(
         scaled(gradient.encoder, joint),
         scaled(gradient.q_head, joint),
-        scaled(gradient.transition, optax.tree.norm(gradient.transition)),
+        scaled(gradient.transition, forward),
         gradient.prediction,
+        scaled(gradient.reward, forward),
+        scaled(gradient.backward, optax.tree.norm(gradient.backward)),
+        scaled(gradient.contrast, joint),
     )
 
 

@@ -6,13 +6,23 @@ A term's numbers are a frozen dataclass in `methods.configs`; what it computes i
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vcrl.agents.base import View
 from vcrl.core.types import Clock, Metrics
-from vcrl.methods.configs import SPR, VCR, Terms
-from vcrl.objectives import gaussian_ramp, self_prediction, value_consistency
+from vcrl.methods.configs import SPR, VCR, Contrast, Cycle, Reward, Terms
+from vcrl.nets.augment import crop_and_pad
+from vcrl.nets.transition import imagine
+from vcrl.objectives import (
+    cycle_consistency,
+    gaussian_ramp,
+    info_nce,
+    reward_prediction,
+    self_prediction,
+    value_consistency,
+)
 
 Loss = tuple[Float[Array, " B"], Metrics]
 
@@ -20,11 +30,14 @@ Loss = tuple[Float[Array, " B"], Metrics]
 def spr(term: SPR, view: View, key: Array) -> Loss:
     """L_SPR: the predicted projection of imagined states against the target projection of the real ones."""
     ahead = slice(1, term.steps + 1)
-    predicted = view.online.prediction(view.project(view.online, view.imagined[ahead]))
+    predicted = view.project(view.online, view.imagined[ahead])
+    if term.prediction:
+        predicted = view.online.prediction(predicted)
     target = view.project(view.target, view.real[: term.steps])
     # The reference drops the last state of an episode too: no terminal may occur at t..t+k, both ends included.
     ended = jnp.cumsum(view.terminal.astype(jnp.float32), axis=0)[ahead] > 0
-    return self_prediction(predicted, target, view.alive[ahead] * (1 - ended.astype(jnp.float32))), {}
+    loss = self_prediction(predicted, target, view.alive[ahead] * (1 - ended.astype(jnp.float32)))
+    return loss / (term.steps if term.over == "mean" else 1), {}
 
 
 def vcr(term: VCR, view: View, key: Array) -> Loss:
@@ -36,22 +49,78 @@ def vcr(term: VCR, view: View, key: Array) -> Loss:
         view.real[: term.steps],
         view.action[ahead],
     )
-    taken = values.taken(view.q, imagined, action)
+    q, q_target = view.q, view.q_target
+    if not term.noise:
+        q, q_target = view.online.q_head.mean(), view.target.q_head.mean()
+    taken = values.taken(q, imagined, action)
     taken_target = {
-        "n-step": lambda: view.td_target[ahead],
-        "real": lambda: values.as_target(values.taken(view.q_target, real, action)),
+        "n-step": lambda: (view.td_target if term.noise else view.bellman(q, q_target))[ahead],
+        "real": lambda: values.as_target(values.taken(q_target, real, action)),
     }[term.taken]()
-    others, keep = values.others(view.q, imagined, action, key)
-    others_target = values.as_target(values.others(view.q_target, real, action, key)[0])
+    others, keep = values.others(q, imagined, action, key)
+    others_target = values.as_target(values.others(q_target, real, action, key)[0])
     keep = {"others": keep, "all": jnp.ones_like(keep), "none": jnp.zeros_like(keep)}[term.others]
     loss, parts = value_consistency(
-        taken, taken_target, others, others_target, keep, view.alive[ahead],
+        taken, taken_target, others, others_target, keep, _counted(term, view)[ahead],
         distance=values.distance, taken_weight=term.taken_weight, others_weight=term.others_weight,
+        summed=term.over == "sum",
     )  # fmt: skip
     return loss, {f"vcr/{name}": part for name, part in parts.items()}
 
 
-TERMS: dict[type, Callable[[Any, View, Array], Loss]] = {SPR: spr, VCR: vcr}
+def _counted(term: VCR, view: View) -> Float[Array, "T B"]:
+    """1 at states that count. Absorbing, that is also those behind a terminal: their target is 0, their image the last.
+
+    Behind a cut by the time limit nothing is known, so nothing counts there either way.
+    """
+    if term.ends == "mask":
+        return view.alive
+    over = jnp.cumsum(view.alive * view.terminal.astype(jnp.float32), axis=0)
+    return view.alive + jnp.concatenate([jnp.zeros_like(over[:1]), over[:-1]])
+
+
+def reward(term: Reward, view: View, key: Array) -> Loss:
+    """The sign of r_{t+k-1} told from the imagined state t+k, the reward of a terminal transition included."""
+    # A batch norm sees one step at a time, as in the transition model.
+    logits = jax.vmap(view.online.reward)(view.imagined[1 : term.steps + 1])
+    return reward_prediction(logits, view.reward[: term.steps], view.alive[: term.steps]), {}
+
+
+def cycle(term: Cycle, view: View, key: Array) -> Loss:
+    """PlayVirtual: K steps along random actions, K steps back along the same; the start against a real look at it.
+
+    Running statistics are not touched: they describe the states along real actions.
+    """
+    nets, start, obs = view.online, view.imagined[0], view.obs[0]
+    forward, backward = nets.transition, nets.backward
+    copies, (virtual, fresh) = term.copies * forward.actions, jax.random.split(key)
+    actions = jax.random.randint(virtual, (term.steps, copies * len(start)), 0, forward.actions)
+    many = jnp.broadcast_to(start, (copies, *start.shape)).reshape(-1, *start.shape[1:])
+    there, _ = imagine(forward, many, actions, forward.stats(), learning=True)
+    back, _ = imagine(backward, there[-1], actions[::-1], backward.stats(), learning=True)
+    returned = nets.prediction(view.project(nets, back[-1].reshape(copies, *start.shape)))
+    looks = view.encode(view.target.encoder, fresh, jnp.broadcast_to(obs, (copies, *obs.shape)))
+    going = 1 - view.terminal[0].astype(jnp.float32)
+    return cycle_consistency(returned, view.project(view.target, looks), going), {}
+
+
+def contrast(term: Contrast, view: View, key: Array) -> Loss:
+    """CURL: each crop seen by the online nets has to find the other crop of its image, seen by their slow copy."""
+    one, two = (crop_and_pad(k, view.obs[0], term.crop) for k in jax.random.split(key))
+    anchor = view.online.contrast(view.online.encoder(one))
+    other = view.momentum.contrast(view.momentum.encoder(two))
+    loss = info_nce(anchor, other, view.online.contrast.bilinear, term.scale)
+    # The reference adds the mean over the batch to the loss of every sample, so that priorities share it.
+    return jnp.broadcast_to(jnp.mean(loss), loss.shape), {}
+
+
+TERMS: dict[type, Callable[[Any, View, Array], Loss]] = {
+    SPR: spr,
+    VCR: vcr,
+    Reward: reward,
+    Cycle: cycle,
+    Contrast: contrast,
+}
 
 
 def present(terms: Terms) -> dict[str, Any]:
@@ -62,6 +131,11 @@ def present(terms: Terms) -> dict[str, Any]:
 def weight_at(term: Any, clock: Clock) -> Float[Array, ""]:
     """A term's weight at this moment, its ramp included."""
     return term.weight * gaussian_ramp(clock.agent_steps, getattr(term, "ramp", 0))
+
+
+def steps_of(term: Any) -> int:
+    """How many states a term imagines."""
+    return getattr(term, "steps", 0)
 
 
 def wants_targets(term: Any) -> bool:

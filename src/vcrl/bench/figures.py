@@ -1,18 +1,21 @@
 """One function per figure: plain data in, a matplotlib `Figure` out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from vcrl.bench.looks import (
     INK,
+    QUIET,
     STYLE,
     Look,
     count_seeds,
@@ -26,9 +29,11 @@ from vcrl.bench.looks import (
 from vcrl.bench.stats import band, interval, iqm
 from vcrl.core.errors import UserError, unknown
 
-__all__ = ["Curve", "interval_bars", "learning_curves", "q_error_curves", "save"]
+__all__ = ["Curve", "Known", "interval_bars", "learning_curves", "q_error_curves", "save", "seed_scores"]
 
 NOTES = ["lines: IQM over seeds", "bands: 95% bootstrap interval"]
+SEED: dict[str, Any] = {"markersize": 4, "markeredgecolor": "white", "markeredgewidth": 0.4}
+MEAN: dict[str, Any] = {"markersize": 6.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
 DOT: dict[str, Any] = {"markersize": 2.6, "markeredgecolor": "white", "markeredgewidth": 0.3}
 KINDS: dict[str, Any] = {"imagined": "-", "real": (0, (4, 1.6))}
 
@@ -38,6 +43,14 @@ class Curve(NamedTuple):
 
     steps: np.ndarray
     values: np.ndarray
+
+
+class Known(NamedTuple):
+    """What others published of one method on one task: the mean, and perhaps where runs and means of runs lie."""
+
+    mean: float
+    runs: tuple[float, float] | None = None
+    means: tuple[float, float] | None = None
 
 
 @matplotlib.rc_context(STYLE)
@@ -130,6 +143,53 @@ def interval_bars(scores: Mapping[str, Mapping[str, np.ndarray]], *, label: str 
     return figure
 
 
+@matplotlib.rc_context(STYLE)
+def seed_scores(
+    scores: Mapping[str, Mapping[str, np.ndarray]],
+    known: Mapping[str, Mapping[str, Known]],
+    *,
+    label: str = "score",
+) -> Figure:
+    """Every seed as a marker against what was published of its method, a panel per task, a row per method."""
+    styles = looks(m for task in scores.values() for m in task)
+    figure, axes = panels(list(scores), size=(2.7, 0.36 * len(styles) + 0.62), extra=0.75)
+    for axis, (task, methods) in zip(axes, scores.items(), strict=True):
+        for row, (method, look) in enumerate(styles.items()):
+            told = known.get(task, {}).get(method)
+            if told is not None:
+                for ends, height, shade in ((told.runs, 0.66, "#e3e3e3"), (told.means, 0.36, "#a9a9a9")):
+                    if ends is not None:
+                        axis.barh(row, ends[1] - ends[0], left=ends[0], height=height, color=shade)
+                axis.plot([told.mean] * 2, [row - 0.36, row + 0.36], color=INK, linewidth=1.2, label="_known")
+            runs = np.asarray(methods.get(method, ()), dtype=float)
+            if not len(runs):
+                continue
+            # Seeds above the middle of their row and the mean below it, so that neither covers the other.
+            axis.plot(
+                runs, np.full(len(runs), row - 0.16), look.marker, color=look.color, label="_seed", **SEED
+            )
+            axis.plot([runs.mean()], [row + 0.2], marker="^", color=look.color, label=method, **MEAN)
+        axis.set_yticks(range(len(styles)), list(styles))
+        axis.set_ylim(len(styles) - 0.5, -0.5)
+        axis.tick_params(axis="y", length=0)
+        axis.spines["left"].set_visible(False)
+        axis.use_sticky_edges = False  # bars need a margin too
+        axis.margins(x=0.04)
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        count_seeds(axis, (len(runs) for runs in methods.values()))
+    label_edges(axes, label, "")
+    keys = [
+        Line2D([], [], color=QUIET, linestyle="none", marker="o", label="a seed", **SEED),
+        Line2D([], [], color=QUIET, linestyle="none", marker="^", label="mean of our seeds", **MEAN),
+        Line2D([], [], color=INK, linewidth=1.2, label="mean published"),
+        Patch(color="#e3e3e3", label="90% of published runs"),
+        Patch(color="#a9a9a9", label="95% of means of as many"),
+    ]
+    _legend(figure, keys, [], {})
+    return figure
+
+
 def _finite(curve: Curve, where: str) -> Curve:
     """Without the seeds that turned non-finite; the legend tells how many those are."""
     steps, values = np.asarray(curve.steps, dtype=float), np.asarray(curve.values, dtype=float)
@@ -187,7 +247,7 @@ def _key(method: str, look: Look, line: Any) -> Line2D:
     return Line2D([], [], linestyle=line, label=method, **style)
 
 
-def _legend(figure: Figure, keys: list[Line2D], notes: list[str], left_out: Mapping[str, int]) -> None:
+def _legend(figure: Figure, keys: Sequence[Artist], notes: list[str], left_out: Mapping[str, int]) -> None:
     """One legend below all panels: the notes above the keys, both broken to the width of the figure."""
     room = figure.get_size_inches()[0]
     missing = ", ".join(f"{count} of {method}" for method, count in left_out.items() if count)
@@ -195,7 +255,7 @@ def _legend(figure: Figure, keys: list[Line2D], notes: list[str], left_out: Mapp
     entries = [0.6 + 0.065 * len(str(key.get_label())) for key in keys]  # about their widths in inches
     legend = figure.legend(
         handles=keys,
-        title=fit_notes(notes, room),
+        title=fit_notes(notes, room) or None,
         title_fontproperties={"size": 7},
         loc="outside lower center",
         ncols=len(keys) if sum(entries) < room else max(1, int(room / max(entries))),

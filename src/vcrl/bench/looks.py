@@ -145,13 +145,13 @@ def fit_notes(notes: Sequence[str], room: float) -> str:
     return "\n".join(lines)
 
 
-def save(figure: Figure, path: str | Path) -> list[Path]:
+def save(figure: Figure, path: str | Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
     """Write `path`.png and `path`.svg, each whole or not at all; the same figure gives the same bytes."""
     stem, written = Path(path), []
-    for kind, metadata in PLAIN.items():
+    for kind in kinds:
         image, out = io.BytesIO(), stem.with_name(f"{stem.name}.{kind}")
         with matplotlib.rc_context(STYLE):
-            figure.savefig(image, format=kind, dpi=200, metadata=metadata)
+            figure.savefig(image, format=kind, dpi=200, metadata=PLAIN[kind])
         with writing(out):
             out.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(out, image.getvalue())

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import t as student
 from scipy.stats import trim_mean
 
 from vcrl.core.errors import UserError
@@ -93,6 +94,21 @@ def interval(
     redrawn = [task[_picks(rng, draws, len(task))] for task in tasks]
     low, high = np.quantile(statistic(redrawn), _ends(level))
     return Interval(float(statistic(tasks)), float(low), float(high))
+
+
+def mean_of_more(scores: np.ndarray, runs: int, level: float = 0.95) -> Interval:
+    """Mean of one task's scores, and where the mean of so many further runs should lie if nothing else changes.
+
+    A prediction interval by Student's t: it allows for the chance in both means, and takes the spread of the further
+    runs to be that of these. A single run tells nothing of spread: its interval is infinite.
+    """
+    (task,) = tasks_of([scores])
+    point, count = float(task.mean()), task.size
+    if count < 2:
+        return Interval(point, -np.inf, np.inf)
+    quantile = float(student.ppf((1 + level) / 2, count - 1))
+    reach = quantile * float(task.std(ddof=1)) * np.sqrt(1 / count + 1 / runs)
+    return Interval(point, point - reach, point + reach)
 
 
 def band(values: np.ndarray, *, draws: int = 2000, level: float = 0.95, seed: int = 0) -> Band:

@@ -31,8 +31,12 @@ class Column(NamedTuple):
 
 
 def summary_table(rows: Sequence[Summary]) -> str:
-    """The rows as Markdown, with columns padded to line up."""
-    columns = _columns(rows)
+    """The rows as Markdown."""
+    return markdown(_columns(rows))
+
+
+def markdown(columns: Sequence[Column]) -> str:
+    """Columns as Markdown, padded to line up."""
     widths = [max(map(len, (column.heading, *column.cells))) for column in columns]
     rules = ["-" * (w - 1) + ":" if c.numeric else "-" * w for c, w in zip(columns, widths, strict=True)]
     lines = [[c.heading for c in columns], rules, *zip(*(c.cells for c in columns), strict=True)]
@@ -61,10 +65,20 @@ def interval_text(value: Interval | None, seeds: int = 2) -> str:
     if value is None:
         return "-"
     if seeds < 2:
-        return _number(value.point, _decimals(value.point))
-    decimals = _decimals(max(value, key=abs))
-    point, low, high = (_number(v, decimals) for v in value)
+        return number_text(value.point)
+    point, low, high = number_texts(value)
     return f"{point} [{low}, {high}]"
+
+
+def number_text(value: float) -> str:
+    """A number with about three digits."""
+    return _number(value, _decimals(value))
+
+
+def number_texts(values: Sequence[float]) -> list[str]:
+    """Numbers that belong together, with as many decimals as suit the largest."""
+    decimals = _decimals(max(values, key=abs))
+    return [_number(value, decimals) for value in values]
 
 
 def _columns(rows: Sequence[Summary]) -> list[Column]:

@@ -11,6 +11,6 @@ class UserError(Exception):
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UserError:
     """An error that names the nearest known names, or all of them where nothing is near."""
     names = sorted(known)
-    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    near = get_close_matches(name, names, n=3, cutoff=0.6)
     told = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}."
     return UserError(f"unknown {kind} '{name}': {told}{' ' + hint if hint else ''}")

@@ -15,6 +15,8 @@ class Protocol:
     horizon: int | None  # agent steps after which an evaluation episode is cut
     eval_episodes: int
     eval_epsilon: float
+    sticky: float = 0.0  # chance, at every frame, that the simulator repeats the action before
+    rules: str = "as the environment has them"  # in words; other rules must have other words
     score: str = "mean raw score of the final evaluation"
     eval_seeds: str = "evaluation episodes 0, 1, 2, ... of each training seed"
 

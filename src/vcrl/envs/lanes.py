@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from vcrl.core.errors import UserError
-from vcrl.core.spec import Discrete
+from vcrl.envs.actions import ActionLog, action_type
 from vcrl.envs.base import Arrays, Step, VecEnv
 
 # What is saved under its own name; the actions and the simulator are saved apart.
-_SAVED = ("obs", "first", "pad", "episode", "score", "length", "agent_steps")
+_SAVED = ("obs", "first", "pad", "episode", "score", "agent_steps")
 
 
 class LaneRow(NamedTuple):
@@ -63,18 +63,15 @@ class Lanes:
                 f"{env.lanes} lanes, {len(seeds)} seeds, episodes {episodes}: one of each per lane"
             )
         self.env, self.seeds, self.salt = env, [int(s) for s in seeds], int(salt)
-        lanes, space = env.lanes, env.spec.actions
+        lanes = env.lanes
         height, width, self._channels = env.spec.frame
-        self._action_dtype = np.int32 if isinstance(space, Discrete) else np.float32
-        self._action_shape = () if isinstance(space, Discrete) else (space.size,)
+        self._action_shape, self._action_dtype = action_type(env.spec.actions)
         self.episode = np.array([0] * lanes if episodes is None else episodes, np.int64)
         self.score = np.zeros(lanes, np.float64)  # raw rewards of the open game
-        self.length = np.zeros(lanes, np.int64)  # agent steps of the open game
         self.agent_steps = np.zeros(lanes, np.int64)
         self.first = np.ones(lanes, bool)
         self.pad = np.zeros(lanes, bool)
-        # Grown by doubling; lane i has used the first length[i].
-        self._log = np.zeros((lanes, 64, *self._action_shape), self._action_dtype)
+        self._log = ActionLog(lanes, env.spec.actions)
         self.obs = np.zeros((lanes, height, width, self._channels * stack), np.uint8)
         self.obs[..., -self._channels :] = env.reset(self.first, self._game_seeds(self.first))
 
@@ -94,15 +91,27 @@ class Lanes:
     def close(self) -> None:
         self.env.close()
 
+    @property
+    def length(self) -> np.ndarray:
+        """Agent steps of each open game."""
+        return self._log.length
+
     def actions(self, lane: int) -> np.ndarray:
         """The actions of a lane's open game so far."""
-        return self._log[lane, : self.length[lane]]
+        return self._log.of(lane)
+
+    def news(self) -> list[str]:
+        """What the environment has to say since it was last asked, such as a process it had to start again."""
+        said: list[str] = getattr(self.env, "news", [])
+        fresh = said.copy()
+        said.clear()
+        return fresh
 
     def save(self) -> Arrays:
         """Everything, as a flat dict of arrays."""
         out = {f"lanes/{name}": getattr(self, name).copy() for name in _SAVED}
         out["lanes/games"] = self._games()
-        out["lanes/actions"] = np.concatenate([self.actions(lane) for lane in range(self.env.lanes)])
+        out |= {"lanes/actions": self._log.save(), "lanes/length": self.length.copy()}
         return out | {f"env/{name}": value for name, value in (self.env.save() or {}).items()}
 
     def load(self, arrays: Arrays) -> None:
@@ -114,12 +123,7 @@ class Lanes:
             )
         for name in _SAVED:
             setattr(self, name, np.array(arrays[f"lanes/{name}"]))
-        self._log = np.zeros(
-            (self.env.lanes, max(64, int(self.length.max())), *self._action_shape), self._action_dtype
-        )
-        ends = np.cumsum(self.length)
-        for lane, (end, length) in enumerate(zip(ends, self.length, strict=True)):
-            self._log[lane, :length] = arrays["lanes/actions"][end - length : end]
+        self._log.load(arrays["lanes/actions"], arrays["lanes/length"])
         simulator = {name.removeprefix("env/"): a for name, a in arrays.items() if name.startswith("env/")}
         if simulator:
             self.env.load(simulator)
@@ -136,11 +140,8 @@ class Lanes:
         return actions
 
     def _count(self, actions: np.ndarray, reward: np.ndarray, played: np.ndarray) -> None:
-        if self.length.max() >= self._log.shape[1]:
-            self._log = np.concatenate([self._log, np.zeros_like(self._log)], axis=1)
-        self._log[played, self.length[played]] = actions[played]
+        self._log.append(actions, played)
         self.score = self.score + reward
-        self.length = self.length + played
         self.agent_steps = self.agent_steps + played
 
     def game(self, lane: int) -> Finished:
@@ -155,7 +156,7 @@ class Lanes:
         if begins.any():
             self.episode = self.episode + begins
             self.score = np.where(begins, 0, self.score)
-            self.length = np.where(begins, 0, self.length)
+            self._log.clear(begins)
             opening = self.env.reset(begins, self._game_seeds(begins))
             newest = np.where(begins[:, None, None, None], opening, newest)
         self.first = begins | terminal
@@ -177,4 +178,5 @@ class Lanes:
         open_game = ~self.pad
         self.env.reset(open_game, self._game_seeds(open_game))
         for at in range(int(self.length[open_game].max(initial=0))):
-            self.env.step(self._log[:, at], open_game & (at < self.length))
+            actions, took = self._log.at(at)
+            self.env.step(actions, open_game & took)

@@ -41,6 +41,12 @@ class Priority:
     correction: tuple[float, float] = knob(
         (0.4, 1.0), PAPER, "exponent of the importance weights, first and last"
     )
+    of: str = knob(
+        "divergence",
+        CODE,
+        "'divergence' (KL, or |Q - y|), 'loss' (RL) or 'total' (the weighted sum of all losses)",
+    )
+    new: str = knob("one", CODE, "priority of a new row: 'one', or 'max', the largest so far")
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,9 @@ class Slow:
 class Adam:
     rate: float = knob(1e-4, PAPER)
     epsilon: float = knob(1.5e-4, CODE)
-    clip: float = knob(10.0, PAPER, "norm; encoder and head together, the transition model on its own")
+    clip: float | None = knob(
+        10.0, PAPER, "norm; encoder and head together, a transition model on its own; none: no clipping"
+    )
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,8 @@ class SPR:
 
     weight: float = knob(1.0, PAPER, "of the sum over k of 2 - 2 cos")
     steps: int = knob(5, PAPER, "K")
+    over: str = knob("sum", PAPER, "steps are taken as a 'sum' or a 'mean'")
+    prediction: bool = knob(True, PAPER, "a prediction head on the imagined states' side")
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,41 @@ class VCR:
     others_weight: float = knob(0.1, PAPER, "of the mean over the other actions; the paper's L_VCR2")
     taken: str = knob("n-step", PAPER, "target of the taken action: 'n-step' (Bellman) or 'real' (d_MSE)")
     others: str = knob("others", PAPER, "'others', 'all' (d_MSE-A) or 'none'")
+    over: str = knob("mean", OURS, "other actions are taken as a 'mean' or a 'sum'")
+    noise: bool = knob(True, PAPER, "whether the heads keep their noise when this term reads them")
+    ends: str = knob(
+        "mask", OURS, "states past a terminal: 'mask' leaves them out, 'absorb' holds them at value 0"
+    )
+
+
+@dataclass(frozen=True)
+class Reward:
+    """Prediction of the reward's sign on arriving at an imagined state."""
+
+    weight: float = knob(1.0, CODE, "of the mean over k; the paper gives none")
+    steps: int = knob(5, PAPER, "K")
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """PlayVirtual: forward along random actions and back again to the start."""
+
+    weight: float = knob(1.0, CODE)
+    steps: int = knob(9, CODE, "K, forward and as many back")
+    ramp: int = knob(50_000, CODE, "agent steps of Gaussian warm-up")
+    copies: int = knob(2, CODE, "virtual trajectories a sample, times the number of actions")
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """CURL: two crops of one image are more alike than crops of two."""
+
+    weight: float = knob(1.0, CODE)
+    crop: int = knob(4, CODE, "pixels cropped away and padded back")
+    hidden: int = knob(256, CODE)
+    size: int = knob(128, CODE, "of the vectors compared")
+    scale: float = knob(0.1, CODE, "factor on the likeness of two vectors")
+    slow: Slow = knob(Slow(rate=0.001), CODE, "the copy that sees the second crop")
 
 
 @dataclass(frozen=True)
@@ -91,6 +136,9 @@ class Terms:
 
     spr: SPR | None = knob(None, OURS)
     vcr: VCR | None = knob(None, OURS)
+    reward: Reward | None = knob(None, OURS)
+    cycle: Cycle | None = knob(None, OURS)
+    contrast: Contrast | None = knob(None, OURS)
 
 
 @dataclass(frozen=True)
@@ -98,13 +146,33 @@ class RainbowConfig:
     """The discrete base: Rainbow as the data-efficient methods use it on Atari 100K."""
 
     observation: Observation = knob(Observation(), PAPER)
-    encoder: str = knob("nature", PAPER, "'nature' (84 pixels) or 'small' (16 to 40 pixels)")
-    hidden: int = knob(256, PAPER, "units of each stream of the Q head")
+    encoder: str = knob(
+        "nature", PAPER, "'nature', 'nature-same', 'data-efficient' (84 pixels) or 'small' (16 to 40 pixels)"
+    )
+    renormalise: bool = knob(True, CODE, "every state scaled to [0, 1]")
+    init: str = knob("torch", CODE, "first weights of layers without noise: 'torch' (by fan-in) or 'xavier'")
+    head: str = knob(
+        "streams",
+        CODE,
+        "'streams' (dueling, a hidden layer each), 'shared' (one for both) or 'plain' (no dueling)",
+    )
+    hidden: int = knob(256, PAPER, "units of each hidden layer of the Q head")
+    head_gradient: float = knob(2**-0.5, CODE, "factor on the gradient from the Q head into a state")
     noise: float | None = knob(0.5, PAPER, "initial sigma of the noisy layers; none: a plain head")
     epsilon: float = knob(0.0, CODE, "chance of a random action once learning has started")
+    epsilon_start: float = knob(1.0, CODE, "the same before that")
+    epsilon_decay: int = knob(0, CODE, "agent steps from the one to the other, in a line; 0: at once")
+    eval_epsilon: float | None = knob(
+        None, OURS, "chance of a random action in evaluation; none: the protocol's"
+    )
     value: Categorical | Scalar = knob(Categorical(), PAPER)
     double: bool = knob(True, PAPER)
     n_step: int = knob(10, PAPER)
+    rl_stride: int | None = knob(
+        None,
+        PAPER,
+        "none: the RL loss at t alone; j: its mean over the real states t, t+j, t+2j, ... up to t+K",
+    )
     gamma: float = knob(0.99, PAPER)
     augment: Augment = knob(Augment(), CODE)
     replay: ReplayConfig = knob(ReplayConfig(), PAPER)

@@ -18,9 +18,9 @@ def methods_table() -> Table:
     return table
 
 
-def method_table(name: str, config: Any, suite: str | None) -> Table:
+def method_table(name: str, config: Any, suite: str | None, task: str | None = None) -> Table:
     """Every value of a resolved config, and where it comes from."""
-    sources = source_of(name, config, suite)
+    sources = source_of(name, config, suite, task)
     table = _table("setting", "value", "source")
     table.title, table.title_justify = f"{name}{f' on {suite}' if suite else ''}", "left"
     for path, value in paths(config).items():
@@ -35,12 +35,11 @@ def diff_table(a: str, b: str, suite: str | None = None) -> Table:
     return table
 
 
-def source_of(name: str, config: Any, suite: str | None) -> dict[str, str]:
-    """For every path: the default's source, unless the method, the suite or the user changed it."""
+def source_of(name: str, config: Any, suite: str | None, task: str | None = None) -> dict[str, str]:
+    """For every path: the default's source, unless the method, the suite, the task or the user changed it."""
     out = _defaults(config)
     layers = [("", dict(library.lineage(name)))]
-    if suite in library.SUITES:
-        layers.append((f"{suite}: ", library.SUITES[suite]))
+    layers += [(f"{where}: ", changes) for where, changes in library.surroundings(suite, task)]
     for label, changes in layers:
         for changed, (_, source) in changes.items():
             if label and not library.applies(config, changed):
@@ -49,7 +48,7 @@ def source_of(name: str, config: Any, suite: str | None) -> dict[str, str]:
                 # A whole part put in by a method keeps the sources of its own fields.
                 if path == changed or (label and path.startswith(changed + ".")):
                     out[path] = label + source
-    resolved = paths(library.resolve(name, suite))
+    resolved = paths(library.resolve(name, suite, task))
     here = paths(config)
     return {p: source if resolved.get(p) == here[p] else "changed for this run" for p, source in out.items()}
 
@@ -80,7 +79,9 @@ code of their own. On the command line a setting is changed by its path, for exa
 `vcrl train vcr catch --terms.vcr.weight 0.5`; `vcrl methods --diff spr vcr` prints how two of them differ.
 
 Sources: *paper* is the text or a table of the VCR paper, *reference code* the released code of the methods it
-builds on, *our decision* a choice made here; [paper-map.md](paper-map.md) gives the reasons.
+builds on or compares with, *our decision* a choice made here; [paper-map.md](paper-map.md) gives the reasons.
+What concerns the environment is one protocol for all methods, also where a reference had its own way to resize
+frames or to begin a game.
 
 The page is written by `make docs` from `src/vcrl/methods`.""".splitlines()
 
@@ -119,6 +120,10 @@ def markdown() -> str:
     out += ["The same for every method; what concerns a part a method lacks is left out."]
     for suite, changes in library.SUITES.items():
         out += ["", f"### {suite}", *table(changed(changes, False), "reason")]
+    out += ["", "## What a task changes", ""]
+    out += ["After the suite; what concerns a part a method lacks is left out."]
+    for (suite, task), changes in library.TASKS.items():
+        out += ["", f"### {task} of {suite}", *table(changed(changes, False))]
     return "\n".join(out) + "\n"
 
 

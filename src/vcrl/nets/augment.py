@@ -1,4 +1,4 @@
-"""Random shift and intensity: uint8 stacks in, floats in [0, 1] (times the intensity) out."""
+"""Random shift, crop and intensity: uint8 stacks in, floats in [0, 1] (times the intensity) out."""
 
 import jax
 import jax.numpy as jnp
@@ -35,3 +35,20 @@ def augment(
         scale = scale / (1 + intensity * jnp.clip(normal, -2, 2))
     out = flat.reshape(len(flat), -1, channels).astype(jnp.float32) / scale
     return out.reshape(*leading, height, width, channels)
+
+
+def crop_and_pad(key: Array, obs: UInt8[Array, "B H W C"], pixels: int) -> Float[Array, "B H W C"]:
+    """CURL's view of a stack: crop `pixels` away, pad the edge by as many on each side, crop to the old size.
+
+    Unlike a shift it loses the same border wherever it lands: what is cropped away is never seen again.
+    """
+    batch, height, width, channels = obs.shape
+    offset = jax.random.randint(key, (2, 2, batch, 1), 0, pixels + 1)  # crop, place; rows, columns
+
+    def lines(length: int, crop: Array, place: Array) -> Array:
+        return crop + jnp.clip(jnp.arange(length)[None] + place - pixels, 0, length - pixels - 1)
+
+    rows, columns = (lines(n, offset[0, i], offset[1, i]) for i, n in enumerate((height, width)))
+    pixel = (rows[:, :, None] * width + columns[:, None, :]).reshape(batch, -1, 1)
+    flat = jnp.take_along_axis(obs.reshape(batch, -1, channels), pixel, axis=1, mode="clip")
+    return to_float(flat.reshape(obs.shape))

@@ -15,13 +15,25 @@ def weight_and_bias(key: Array, fan_in: int, outputs: int) -> tuple[Float[Array,
     return both[:-1], both[-1]
 
 
+def xavier(
+    key: Array, fan_in: int, outputs: int, taps: int = 1
+) -> tuple[Float[Array, "I O"], Float[Array, " O"]]:
+    """Weights U(-b, b) with b = sqrt(6 / (fan_in + fan_out)), no bias: Dopamine's start.
+
+    `taps` is the number of places a convolution's kernel covers: fan_out counts the outputs at each of them.
+    """
+    bound = (6 / (fan_in + taps * outputs)) ** 0.5
+    return jax.random.uniform(key, (fan_in, outputs), minval=-bound, maxval=bound), jnp.zeros(outputs)
+
+
 class Linear(eqx.Module):
     weight: Float[Array, "I O"]
     bias: Float[Array, " O"]
 
     @staticmethod
-    def make(key: Array, inputs: int, outputs: int) -> "Linear":
-        return Linear(*weight_and_bias(key, inputs, outputs))
+    def make(key: Array, inputs: int, outputs: int, init: str = "torch") -> "Linear":
+        draw = {"torch": weight_and_bias, "xavier": xavier}[init]
+        return Linear(*draw(key, inputs, outputs))
 
     def __call__(self, x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
         out = x @ self.weight
@@ -74,24 +86,30 @@ class Conv(eqx.Module):
     weight: Float[Array, "k k I O"]
     bias: Float[Array, " O"]
     stride: int = eqx.field(static=True)
-    padding: int = eqx.field(static=True)
+    padding: int | str = eqx.field(static=True)  # zeros on each side, or "same": as many outputs as strides
 
     @staticmethod
-    def make(key: Array, inputs: int, outputs: int, size: int, stride: int = 1, padding: int = 0) -> "Conv":
-        weight, bias = weight_and_bias(key, size * size * inputs, outputs)
+    def make(
+        key: Array,
+        inputs: int,
+        outputs: int,
+        size: int,
+        stride: int = 1,
+        padding: int | str = 0,
+        init: str = "torch",
+    ) -> "Conv":
+        taps = size * size
+        weight, bias = (
+            xavier(key, taps * inputs, outputs, taps)
+            if init == "xavier"
+            else weight_and_bias(key, taps * inputs, outputs)
+        )
         return Conv(weight.reshape(size, size, inputs, outputs), bias, stride, padding)
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
-        size, stride, weight = self.weight.shape[0], self.stride, self.weight
-        if self.padding:
-            p = self.padding
-            x = jnp.pad(x, ((0, 0), (p, p), (p, p), (0, 0)))
+        x, weight, stride = self._dense(x)
+        size = weight.shape[0]
         height, width = ((n - size) // stride + 1 for n in x.shape[1:3])
-        if stride > 1 and size % stride == 0:
-            # Fold each stride x stride tile into channels: fewer, wider slices, and all of them contiguous.
-            x = _fold(x[:, : (height - 1) * stride + size, : (width - 1) * stride + size], stride)
-            weight = _fold(weight.transpose(3, 0, 1, 2), stride).transpose(1, 2, 3, 0)
-            size, stride = size // stride, 1
         patches = [
             x[:, i : i + (height - 1) * stride + 1 : stride, j : j + (width - 1) * stride + 1 : stride]
             for i in range(size)
@@ -99,6 +117,37 @@ class Conv(eqx.Module):
         ]
         out = jnp.concatenate(patches, axis=-1) @ weight.reshape(-1, weight.shape[-1])
         return out + jnp.broadcast_to(self.bias, out.shape)
+
+    def convolve(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
+        """The same by the library's convolution, for large batches of one seed."""
+        x, weight, stride = self._dense(x)
+        forms = ("NHWC", "HWIO", "NHWC")
+        out = jax.lax.conv_general_dilated(x, weight, (stride, stride), "VALID", dimension_numbers=forms)
+        return out + jnp.broadcast_to(self.bias, out.shape)
+
+    def _dense(self, x: Float[Array, "B H W I"]) -> tuple[Array, Array, int]:
+        """Image, weight and stride of the same convolution without padding and, where possible, without stride."""
+        size, stride, weight = self.weight.shape[0], self.stride, self.weight
+        if self.padding:
+            rows, columns = (pads(n, size, stride, self.padding) for n in x.shape[1:3])
+            x = jnp.pad(x, ((0, 0), rows, columns, (0, 0)))
+        if stride > 1 and size % stride == 0:
+            # Fold each stride x stride tile into channels: fewer, wider slices, and all of them contiguous.
+            height, width = (((n - size) // stride) * stride + size for n in x.shape[1:3])
+            x = _fold(x[:, :height, :width], stride)
+            weight = _fold(weight.transpose(3, 0, 1, 2), stride).transpose(1, 2, 3, 0)
+            stride = 1
+        return x, weight, stride
+
+
+def pads(length: int, size: int, stride: int, padding: int | str) -> tuple[int, int]:
+    """Zeros before and after an axis; with "same" an odd one goes behind, as TensorFlow has it."""
+    if isinstance(padding, int):
+        return padding, padding
+    assert padding == "same", padding
+    outputs = -(-length // stride)
+    total = max((outputs - 1) * stride + size - length, 0)
+    return total // 2, total - total // 2
 
 
 def _fold(x: Float[Array, "B H W C"], tile: int) -> Float[Array, "B h w c"]:
@@ -158,6 +207,12 @@ def renormalise(state: Float[Array, "B H W C"], epsilon: float = 1e-5) -> Float[
     axes = (-3, -2, -1)
     low, high = jnp.min(state, axes, keepdims=True), jnp.max(state, axes, keepdims=True)
     return (state - low) / (high - low + epsilon)
+
+
+def layer_norm(x: Float[Array, "*n D"], epsilon: float = 1e-5) -> Float[Array, "*n D"]:
+    """Mean 0 and variance 1 of each vector, without learned scale and bias."""
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + epsilon)
 
 
 def scale_gradient(x: Array, factor: float) -> Array:

@@ -1,11 +1,15 @@
-"""Flat named arrays <-> a safetensors file and a JSON manifest; atomic, checksummed, two generations kept."""
+"""Flat named arrays <-> a safetensors file and a JSON manifest; atomic, checksummed, two generations kept.
+
+What only grows, the rows of a replay, is written once: each save adds a file of the new rows, and a manifest names all
+the files that belong to it.
+"""
 
 import errno
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from vcrl.core.errors import UserError
 from vcrl.runs.files import discard, is_temp, sync_folder, temp_of, write_durable
 
-FORMAT = "vcrl checkpoint 1"
+FORMAT = "vcrl checkpoint 2"
 KEPT = 2
 
 # What safetensors calls each dtype. Its NumPy side does not know bfloat16, which therefore travels as bits.
@@ -27,34 +31,57 @@ CODES = {
 }  # fmt: skip
 
 
+class Rows(NamedTuple):
+    """Rows `start` to `stop` - 1 of arrays that grow, counted from the start of the run along axis 1."""
+
+    start: int
+    stop: int
+    arrays: dict[str, np.ndarray]
+
+
 class Checkpoint(NamedTuple):
     agent_steps: int
     arrays: dict[str, np.ndarray]
     extra: dict[str, Any]
+    rows: Iterator[Rows]  # one file at a time: together they may be larger than memory
+    stop: int  # rows are complete up to here
 
 
 class Damaged(Exception):
     """Why one generation cannot be used."""
 
 
-def save(folder: Path, agent_steps: int, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> Path:
-    """Write one generation and drop the outdated ones; `extra` is JSON data and comes back as it went in."""
+def save(
+    folder: Path,
+    agent_steps: int,
+    arrays: dict[str, np.ndarray],
+    extra: dict[str, Any],
+    rows: Rows | None = None,
+    oldest: int = 0,
+) -> Path:
+    """Write one generation and drop the outdated ones; `extra` is JSON data and comes back as it went in.
+
+    `rows` are those since the generation before; files that hold none from `oldest` on are no longer part of this one.
+    """
     if json.loads(json.dumps(extra, allow_nan=False)) != extra:
         raise TypeError("extra must be JSON data: string keys, lists, finite numbers")
-    header = _header(arrays)
-    data, manifest = _paths(folder, agent_steps)
+    header, data, manifest = _header(arrays), *_paths(folder, agent_steps)
+    grown = _header(rows.arrays) if rows is not None else b""
+    chunk = _chunk(folder, rows.start, rows.stop) if rows is not None else None
+    before = (
+        [] if rows is None else [e for e in _before(folder, agent_steps, rows.start) if e["stop"] > oldest]
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        size, sha256 = _write_arrays(temp_of(data), header, arrays)
+        if rows is not None and chunk is not None and rows.stop > rows.start:
+            chunk.parent.mkdir(exist_ok=True)
+            entry = _entry(*_write_arrays(temp_of(chunk), grown, rows.arrays), rows.arrays)
+            os.replace(temp_of(chunk), chunk)
+            sync_folder(chunk.parent)
+            before.append({"start": rows.start, "stop": rows.stop, **entry})
+        entry = _entry(*_write_arrays(temp_of(data), header, arrays), arrays)
         text = _render(
-            {
-                "format": FORMAT,
-                "agent_steps": agent_steps,
-                "bytes": size,
-                "sha256": sha256,
-                "arrays": {n: {"shape": list(a.shape), "dtype": a.dtype.name} for n, a in arrays.items()},
-                "extra": extra,
-            }
+            {"format": FORMAT, "agent_steps": agent_steps, **entry, "rows": before, "extra": extra}
         )
         write_durable(temp_of(manifest), text)
         # Saving a step anew: other arrays must never stand under the old manifest, not even for a moment.
@@ -64,21 +91,30 @@ def save(folder: Path, agent_steps: int, arrays: dict[str, np.ndarray], extra: d
             os.replace(temp_of(path), path)
             sync_folder(folder)
     except OSError as error:
-        needed = len(header) + sum(a.nbytes for a in arrays.values())
+        every = [*arrays.values(), *(rows.arrays.values() if rows is not None else ())]
+        needed = len(header) + len(grown) + sum(a.nbytes for a in every)
         raise _refusal(folder, agent_steps, needed, error) from error
     finally:
-        discard(temp_of(data))
-        discard(temp_of(manifest))
-    _prune(folder, agent_steps)
+        for path in (data, manifest, *((chunk,) if chunk is not None else ())):
+            discard(temp_of(path))
+    _prune(folder, agent_steps, KEPT)
     return data
 
 
-def load(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """The newest generation that is whole; None where nothing was saved, an error where all is damaged."""
+def settle(folder: Path, agent_steps: int) -> None:
+    """Keep one generation alone: nothing will be continued any more."""
+    _prune(folder, agent_steps, 1)
+
+
+def load(folder: Path, warn: Callable[[str], None], rows: bool = True) -> Checkpoint | None:
+    """The newest generation that is whole; None where nothing was saved, an error where all is damaged.
+
+    Without `rows` their files are neither checked nor read.
+    """
     damaged: list[tuple[str, str]] = []
     for agent_steps in sorted(_generations(folder), reverse=True):
         try:
-            found = _read(folder, agent_steps)
+            found = _read(folder, agent_steps, rows)
         except Damaged as reason:
             damaged.append((f"{agent_steps:09d}", str(reason)))
             continue
@@ -98,22 +134,51 @@ def _paths(folder: Path, agent_steps: int) -> tuple[Path, Path]:
     return folder / f"{agent_steps:09d}.safetensors", folder / f"{agent_steps:09d}.json"
 
 
+def _chunk(folder: Path, start: int, stop: int) -> Path:
+    return folder / "rows" / f"{start:09d}-{stop:09d}.safetensors"
+
+
+def _rows_of(folder: Path, agent_steps: int) -> list[dict[str, Any]] | None:
+    """The files of rows that a generation names; None if its manifest is damaged."""
+    try:
+        return _parse(_paths(folder, agent_steps)[1].read_bytes())["rows"]
+    except Damaged:
+        return None
+
+
+def _before(folder: Path, agent_steps: int, start: int) -> list[dict[str, Any]]:
+    """The files of rows up to `start`, as the newest generation that ends there names them."""
+    for older in sorted((n for n in _generations(folder) if n <= agent_steps), reverse=True):
+        found = _rows_of(folder, older)
+        if found is not None and (found[-1]["stop"] if found else 0) == start:
+            return found
+    if start:
+        raise ValueError(
+            f"no generation holds the rows up to {start}: each save goes on where the last one ended"
+        )
+    return []
+
+
 def _generations(folder: Path) -> list[int]:
     """Steps that have a manifest. It is written last, so a generation without one was never finished."""
     stems = (path.stem for path in folder.glob("*.json"))
     return [int(s) for s in stems if re.fullmatch("[0-9]{9,18}", s) and f"{int(s):09d}" == s]
 
 
-def _prune(folder: Path, saved: int) -> None:
-    """Keep the generation just saved and the one before it.
+def _prune(folder: Path, saved: int, count: int) -> None:
+    """Keep the generation just saved and as many before it as make `count`.
 
     Anything newer is a future that this run did not continue from, because `load` found it damaged.
     """
-    kept = sorted(n for n in _generations(folder) if n <= saved)[-KEPT:]
+    kept = sorted(n for n in _generations(folder) if n <= saved)[-count:]
     names = {path.name for n in kept for path in _paths(folder, n)}
+    used = {_chunk(folder, e["start"], e["stop"]) for n in kept for e in _rows_of(folder, n) or []}
     for path in sorted(folder.iterdir()):  # in order of names: a manifest goes before the arrays it describes
         ours = re.fullmatch(r"[0-9]{9,18}\.(safetensors|json)", path.name) or is_temp(path)
         if ours and path.name not in names:
+            path.unlink()
+    for path in sorted((folder / "rows").glob("*")):
+        if path not in used:
             path.unlink()
 
 
@@ -178,25 +243,42 @@ def _render(body: dict[str, Any]) -> bytes:
     return json.dumps(sealed, indent=1, allow_nan=False).encode() + b"\n"
 
 
-def _read(folder: Path, agent_steps: int) -> Checkpoint:
+def _entry(size: int, sha256: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    shapes = {n: {"shape": list(a.shape), "dtype": a.dtype.name} for n, a in arrays.items()}
+    return {"bytes": size, "sha256": sha256, "arrays": shapes}
+
+
+def _read(folder: Path, agent_steps: int, rows: bool) -> Checkpoint:
     data, manifest = _paths(folder, agent_steps)
     try:
         body = _parse(manifest.read_bytes())
         if body["agent_steps"] != agent_steps:
             raise Damaged("manifest belongs to another step")
-        size = data.stat().st_size
-        if size != body["bytes"]:
-            raise Damaged(f"{size} bytes instead of {body['bytes']}")
-        with open(data, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != body["sha256"]:
-                raise Damaged("checksum differs")
-        return Checkpoint(agent_steps, _read_arrays(data, body["arrays"]), body["extra"])
+        _verify(data, body)
+        parts = {_chunk(folder, e["start"], e["stop"]): e for e in body["rows"]} if rows else {}
+        for path, entry in parts.items():
+            _verify(path, entry)
+        arrays = _read_arrays(data, body["arrays"])
+        found = (Rows(e["start"], e["stop"], _read_arrays(path, e["arrays"])) for path, e in parts.items())
+        return Checkpoint(
+            agent_steps, arrays, body["extra"], found, max([e["stop"] for e in body["rows"]], default=0)
+        )
     except FileNotFoundError as error:
         raise Damaged("arrays are missing") from error
     except SafetensorError as error:
         raise Damaged("arrays are unreadable") from error
     except OSError as error:
         raise Damaged(f"cannot be read: {error.strerror}") from error
+
+
+def _verify(path: Path, entry: dict[str, Any]) -> None:
+    """The file is the one that was written."""
+    size = path.stat().st_size
+    if size != entry["bytes"]:
+        raise Damaged(f"{size} bytes instead of {entry['bytes']}")
+    with open(path, "rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
+            raise Damaged("checksum differs")
 
 
 def _read_arrays(path: Path, entries: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -230,9 +312,20 @@ def _parse(text: bytes) -> dict[str, Any]:
 
 
 def _well_formed(body: dict[str, Any]) -> bool:
-    kinds = {"format": str, "agent_steps": int, "bytes": int, "sha256": str, "arrays": dict, "extra": dict}
+    file = {"bytes": int, "sha256": str, "arrays": dict}
+    kinds = {"format": str, "agent_steps": int, **file, "rows": list, "extra": dict}
     if {k: type(v) for k, v in body.items()} != kinds or body["format"] != FORMAT:
         return False
+    kinds = {"start": int, "stop": int, **file}
+    for entry in body["rows"]:
+        if not isinstance(entry, dict) or {k: type(v) for k, v in entry.items()} != kinds:
+            return False
+        if not (0 <= entry["start"] < entry["stop"] and _arrays_well_formed(entry["arrays"])):
+            return False
+    return _arrays_well_formed(body["arrays"])
+
+
+def _arrays_well_formed(entries: dict[str, Any]) -> bool:
     return all(
         isinstance(e, dict)
         and e.keys() == {"shape", "dtype"}
@@ -240,5 +333,5 @@ def _well_formed(body: dict[str, Any]) -> bool:
         and e["dtype"] in CODES
         and isinstance(e["shape"], list)
         and all(type(n) is int and n >= 0 for n in e["shape"])
-        for e in body["arrays"].values()
+        for e in entries.values()
     )

@@ -1,8 +1,11 @@
-"""Where a run was made: versions, commit, machine. Recorded, never compared; no host or user names."""
+"""How and where a run was made: command, versions, commit, machine. Recorded, never compared; no host or user names."""
 
 import os
 import platform
+import shlex
 import subprocess
+import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -10,9 +13,11 @@ from typing import Any
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def facts() -> dict[str, Any]:
+def facts(accelerator: str | None = None) -> dict[str, Any]:
+    """`accelerator` is the name of what learns besides the CPU; only who has started JAX can tell."""
     commit, dirty = _commit()
     return {
+        "command": _command(sys.argv),
         "vcrl": _version("vcrl"),
         "python": platform.python_version(),
         "numpy": _version("numpy"),
@@ -20,9 +25,24 @@ def facts() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu": _cpu(),
         "cpus": os.cpu_count(),
+        "accelerator": accelerator,
         "commit": commit,
         "dirty": dirty,
     }
+
+
+def _command(words: Sequence[str]) -> str | None:
+    """The command as typed, but for where things lie on this computer: that is nobody's business."""
+    if not words or words[0] in ("", "-c"):
+        return None
+    program = Path(words[0]).name
+    typed, rest = ["vcrl" if Path(words[0]) == PACKAGE / "cli.py" else program], iter(words[1:])
+    for word in rest:
+        if word == "--out":
+            next(rest, None)
+        elif not word.startswith("--out="):
+            typed.append(word)
+    return shlex.join(typed).replace(str(Path.home()), "~")
 
 
 def _version(name: str) -> str | None:

@@ -74,6 +74,8 @@ class Console:
         self._speed = Speed(clock)
         self._state: State | None = None
         self._notes: dict[int, str] = {}
+        self._doing = ""  # beside training, such as how far an evaluation is
+        self._told = clock()
         self._printed: tuple[float, State] | None = None
         self._live: Live | None = None
 
@@ -107,6 +109,13 @@ class Console:
             self._print(f"{self.title}   seed {seed}: {text}")
         if self._printed is None or self._clock() - self._printed[0] >= self.every:
             self._print_state(self._state)
+
+    def evaluating(self, done: int, games: int) -> None:
+        """How many evaluation games are over; said now and then, for it can take minutes."""
+        self._doing = f"evaluating: {done:,} of {games:,} games" if done < games else ""
+        if self._live is None and done < games and self._clock() - self._told >= self.every:
+            self._told = self._clock()
+            self._print(f"{self.title}   {self._doing}")
 
     def line(self, text: str) -> None:
         """Print a line that stays, above the table."""
@@ -177,6 +186,7 @@ class Console:
         if rates := self._speed.rates():
             left = self._left(state.agent_steps, rates[0])
             text += f"   {rates[0]:,.0f} steps/s   {rates[1]:,.0f} updates/s   left {left}"
+        text = self._doing or text
         width = min(30, max(8, self.log.width - len(text) - 4))
         footer = Table.grid(padding=(0, 1))
         footer.add_row(

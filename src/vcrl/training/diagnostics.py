@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vcrl.training.evaluate import Trajectory, play
+from vcrl.training.evaluate import Field, Trajectory, play
 from vcrl.training.plan import Plan
 
 
@@ -18,17 +18,15 @@ class Positions(NamedTuple):
     inside: np.ndarray  # K+1 P, whether t+k is still in the trajectory
 
 
-def q_error(
-    plan: Plan, act: Callable[..., Any], values_along: Callable[..., Any], state: Any, steps: int
-) -> Any:
+def q_error(ground: Field, values_along: Callable[..., Any], state: Any, steps: int) -> Any:
     """E = 1/(T K) sum_t sum_k |Q(z^_{t+k}, a_{t+k}) - G_{t+k}| 1[t+k <= T] for every seed.
 
     The normaliser is T K, also where steps run past the end, as the paper has it. Beside it the error of the real
     state (k = 0), and the imagined one with the batch norm's batch statistics, which is how it was trained.
     """
-    limit = plan.schedule.q_error_positions
-    gamma, stack = plan.config.gamma, plan.config.observation.stack
-    found = [positions(t, steps, limit, gamma, stack) for t in trajectories(plan, act, state, limit)]
+    plan = ground.plan
+    limit, gamma, stack = plan.schedule.q_error_positions, plan.config.gamma, plan.config.observation.stack
+    found = [positions(t, steps, limit, gamma, stack) for t in trajectories(ground, state, limit)]
     obs, action, returns, inside = (np.stack([getattr(p, name) for p in found]) for name in Positions._fields)
 
     def error(batch_statistics: bool) -> np.ndarray:
@@ -43,14 +41,20 @@ def q_error(
     return out
 
 
-def trajectories(plan: Plan, act: Callable[..., Any], state: Any, limit: int) -> list[list[Trajectory]]:
+def lanes_for(plan: Plan) -> int:
+    """Lanes a seed that cover the positions in one round if games are as long as they can be; 1 where they are long."""
+    return min(64, -(-plan.schedule.q_error_positions // (plan.task.spec.horizon or 500)))
+
+
+def trajectories(ground: Field, state: Any, limit: int) -> list[list[Trajectory]]:
     """Whole evaluation episodes of every seed, in order, until each seed has at least `limit` positions."""
-    kept: list[list[Trajectory]] = [[] for _ in plan.seeds]
-    wave = 0
+    kept: list[list[Trajectory]] = [[] for _ in ground.plan.seeds]
+    lanes, start = ground.env.lanes // len(kept), 0
     while min(sum(len(t.action) for t in mine) for mine in kept) < limit:
-        for mine, games in zip(kept, play(plan, act, state, wave, record=True), strict=True):
-            mine.extend(game.trajectory for game in games if game.trajectory is not None)
-        wave += 1
+        games = play(ground, state, range(start, start + lanes), record=True)
+        for mine, played in zip(kept, games, strict=True):
+            mine.extend(game.trajectory for game in played if game.trajectory is not None)
+        start += lanes
     return kept
 
 

@@ -7,9 +7,11 @@ import numpy as np
 
 from vcrl.agents.base import Agent
 from vcrl.agents.rainbow import make_rainbow
-from vcrl.core.types import Clock
+from vcrl.core.types import Clock, Row
 from vcrl.envs.lanes import Lanes
-from vcrl.training.lift import Lifted, lift
+from vcrl.replay import Replay
+from vcrl.runs.checkpoint import Checkpoint, Rows
+from vcrl.training.lift import BLOCK, Lifted, lift
 from vcrl.training.pack import pack, unpack
 from vcrl.training.plan import Plan
 
@@ -26,7 +28,8 @@ class Training:
 
     def __init__(self, plan: Plan, engine: Engine):
         self.seeds = np.array(plan.seeds, np.int32)
-        self.lanes = Lanes(plan.task.make(len(plan.seeds)), plan.seeds, plan.config.observation.stack)
+        env = plan.task.make(len(plan.seeds), plan.protocol, True)
+        self.lanes = Lanes(env, plan.seeds, plan.config.observation.stack)
         self.lifted = engine.lifted
         self.state, self.replay = self.lifted.init(self.seeds), self.lifted.empty(self.seeds)
         self.good = self.lifted.init(self.seeds)  # the newest state of each seed that was finite
@@ -34,34 +37,97 @@ class Training:
         self.failed = np.full(len(plan.seeds), -1, np.int64)
         self.tick = 0
         self.updates = 0
+        self.capacity = plan.capacity
+        self.rows_kept = 0  # rows of the replay up to this number are in a checkpoint or overwritten
 
     @property
     def clock(self) -> Clock:
         return Clock.at(self.tick, self.updates)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {
-            **pack(self.state, "state"),
-            **pack(self.good, "good"),
-            **pack(self.replay, "replay"),
-            **{f"host/{name}": value for name, value in self.lanes.save().items()},
-            "host/failed": self.failed,
-        }
+    def snapshot(self, rows: bool = True) -> "Snapshot":
+        """What is needed to go on from here, copied on the device, so that training need not wait for the disk.
 
-    def restore(self, arrays: dict[str, np.ndarray], counters: dict[str, int]) -> None:
+        With all rows of the replay that are new since the last snapshot, or with none.
+        """
+        self.rows_kept = max(self.rows_kept, self.tick - self.capacity)
+        starts = range(self.rows_kept, self.tick, BLOCK) if rows else ()
+        blocks = [self.lifted.rows(self.replay, np.int32(start)) for start in starts]
+        # Of a seed that is finite the last good state is its state.
+        good = self.good if (self.failed >= 0).any() else None
+        state, good, ranks = self.lifted.copy(self.state, good, _ranks(self.replay))
+        host = {**self.lanes.save(), "failed": self.failed.copy()}
+        taken = Snapshot(
+            self.tick, self.updates, (self.rows_kept, self.tick), state, good, ranks, host, blocks
+        )
+        self.rows_kept = self.tick
+        return taken
+
+    def restore(self, found: Checkpoint) -> None:
+        arrays = found.arrays
         self.state = unpack(self.state, arrays, "state")
-        self.good = unpack(self.good, arrays, "good")
-        self.replay = unpack(self.replay, arrays, "replay")
+        saved = any(name.startswith("good.") for name in arrays)
+        self.good = unpack(self.good, arrays, "good") if saved else self.lifted.copy(self.state)[0]
+        self.replay = self.replay._replace(**unpack(_ranks(self.replay), arrays, "replay"))
+        for part in found.rows:
+            for start in range(part.start, part.stop, BLOCK):
+                self._refill(part, start)
         host = {
             name.removeprefix("host/"): value for name, value in arrays.items() if name.startswith("host/")
         }
         self.failed = host.pop("failed")
         self.lanes.load(host)
-        self.tick, self.updates = counters["tick"], counters["updates"]
+        self.tick, self.updates = found.extra["counters"]["tick"], found.extra["counters"]["updates"]
+        self.rows_kept = found.stop
+
+    def _refill(self, part: Rows, start: int) -> None:
+        """One block of rows back into the replay; the last one of a file is filled up to the common size."""
+        at, count = start - part.start, min(BLOCK, part.stop - start)
+
+        def block(array: np.ndarray) -> np.ndarray:
+            piece = array[:, at : at + count]
+            return np.concatenate(
+                [piece, np.zeros((len(piece), BLOCK - count, *piece.shape[2:]), piece.dtype)], 1
+            )
+
+        row = Row(*(block(part.arrays[name]) for name in Row._fields))
+        self.replay = self.lifted.fill(self.replay, row, np.int32(start), np.int32(count))
 
     def trusted(self) -> Any:
         """The state to judge a seed by: its own while finite, else the last that was."""
         return self.lifted.trusted(self.state, self.good)
+
+
+class Snapshot(NamedTuple):
+    """One moment of a training. Its arrays are still on the device until somebody asks."""
+
+    tick: int
+    updates: int
+    span: tuple[int, int]  # the rows that are new, by number
+    state: Any
+    good: Any
+    ranks: Any
+    host: dict[str, np.ndarray]
+    blocks: list[Row]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        good = pack(self.good, "good") if self.good is not None else {}
+        host = {f"host/{name}": value for name, value in self.host.items()}
+        return {**pack(self.state, "state"), **good, **pack(self.ranks, "replay"), **host}
+
+    def rows(self) -> Rows:
+        start, stop = self.span
+        parts = {
+            name: np.concatenate([np.asarray(getattr(block, name)) for block in self.blocks], axis=1)[
+                :, : stop - start
+            ]
+            for name in (Row._fields if self.blocks else ())
+        }
+        return Rows(start, stop, parts)
+
+
+def _ranks(replay: Replay) -> dict[str, Any]:
+    """What changes while a row is in the replay; its rows themselves never do."""
+    return {"priority": replay.priority, "top": replay.top}
 
 
 _engines: dict[Any, Engine] = {}

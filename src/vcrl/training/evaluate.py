@@ -1,19 +1,25 @@
-"""Whole episodes without exploration, all seeds and many episodes of each in one batch."""
+"""Whole games without exploration, all seeds and many games of each in one batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from vcrl.core.types import Clock
-from vcrl.envs.lanes import Finished, Lanes
+from vcrl.envs.base import VecEnv
+from vcrl.envs.lanes import Finished, game_seed
 from vcrl.training.plan import Plan
 
 EVAL_SALT = 1  # evaluation games are never training games
+NARROWEST = 16  # a batch of fewer games of each seed would gain nothing
 
 
 class Trajectory(NamedTuple):
-    """One evaluation episode as the learner would have seen it."""
+    """One evaluation game as the learner would have seen it."""
 
     frame: np.ndarray  # T H W C, single frames: stacks are built for those that are looked at
     first: np.ndarray  # T, the frame starts an episode of the learner
@@ -27,47 +33,128 @@ class Played(NamedTuple):
     trajectory: Trajectory | None
 
 
-def play(
-    plan: Plan, act: Callable[..., Any], state: Any, wave: int, record: bool = False
-) -> list[list[Played]]:
-    """As many episodes of every seed as run side by side, the `wave`th of them; `act` is the lifted `play`."""
-    count, lanes = len(plan.seeds), plan.eval_lanes
-    episodes = np.tile(np.arange(wave * lanes, (wave + 1) * lanes), count)
-    stack = plan.config.observation.stack
-    each = [seed for seed in plan.seeds for _ in range(lanes)]
-    field = Lanes(plan.task.make(count * lanes), each, stack, EVAL_SALT, episodes.tolist())
-    done: dict[int, Finished] = {}
-    ticks: list[tuple[np.ndarray, ...]] = []
-    seeds, clock = np.array(plan.seeds), Clock.at(0, 0)
-    limit = plan.protocol.horizon
+class Field(NamedTuple):
+    """Lanes to play on: the same number for every seed, used again and again."""
+
+    plan: Plan
+    env: VecEnv
+    act: Callable[..., Any]  # the lifted `play`
+
+
+@contextmanager
+def field(plan: Plan, act: Callable[..., Any], lanes: int, training: bool = False) -> Iterator[Field]:
+    """`lanes` lanes a seed, by the rules of evaluation, or of training where episodes must be the learner's."""
+    env = plan.task.make(len(plan.seeds) * lanes, plan.protocol, training)
     try:
-        while len(done) < count * lanes:
-            draw = np.stack([episodes, np.full_like(episodes, len(ticks))], axis=-1).astype(np.int32)
-            obs = field.obs.reshape(count, lanes, *field.obs.shape[1:])
-            action = np.asarray(act(state, obs, clock, seeds, draw.reshape(count, lanes, 2)))
-            row, finished = field.step(action.reshape(count * lanes))
-            ticks.append((row.frame, row.first, row.action, row.reward, row.terminal) if record else ())
-            done |= {f.lane: f for f in finished if f.lane not in done}
-            if limit is not None and len(ticks) >= limit:
-                done |= {lane: field.game(lane) for lane in range(count * lanes) if lane not in done}
+        yield Field(plan, env, act)
     finally:
-        field.close()
-    paths = [_trajectory(plan, ticks, done[lane]) if record else None for lane in range(count * lanes)]
-    flat = [Played(done[lane], paths[lane]) for lane in range(count * lanes)]
-    return [flat[i * lanes : (i + 1) * lanes] for i in range(count)]
+        env.close()
 
 
-def scores(plan: Plan, act: Callable[..., Any], state: Any, episodes: int) -> list[list[Finished]]:
-    """The first `episodes` evaluation games of every seed."""
-    waves = [play(plan, act, state, wave) for wave in range(-(-episodes // plan.eval_lanes))]
-    return [[p.finished for wave in waves for p in wave[i]][:episodes] for i in range(len(plan.seeds))]
+def scores(
+    plan: Plan,
+    act: Callable[..., Any],
+    state: Any,
+    episodes: int,
+    progress: Callable[[int, int], None] = lambda done, all: None,
+) -> list[list[Finished]]:
+    """The first `episodes` evaluation games of every seed, as many at once as a seed's protocol has."""
+    lanes = min(episodes, plan.protocol.eval_episodes)
+    found: list[list[Finished]] = [[] for _ in plan.seeds]
+    with field(plan, act, lanes) as ground:
+        for start in range(0, episodes, lanes):
+            # The last round may be short of games: its lanes play some more, which nobody counts.
+            games = play(ground, state, range(start, start + lanes), progress=progress)
+            for mine, played in zip(found, games, strict=True):
+                mine.extend(game.finished for game in played)
+    return [mine[:episodes] for mine in found]
+
+
+def play(
+    ground: Field,
+    state: Any,
+    episodes: Sequence[int],
+    record: bool = False,
+    progress: Callable[[int, int], None] = lambda done, all: None,
+) -> list[list[Played]]:
+    """These games of every seed, side by side, each lane standing still once its game is over."""
+    plan, env = ground.plan, ground.env
+    count, limit = len(plan.seeds), plan.protocol.horizon
+    episode = np.tile(np.asarray(episodes), count)
+    each = np.repeat(plan.seeds, len(episodes))
+    seeds = [game_seed(EVAL_SALT, int(s), int(e)) for s, e in zip(each, episode, strict=True)]
+    frame = env.reset(np.ones(env.lanes, bool), np.array(seeds, np.uint64))
+    score, length, active = np.zeros(env.lanes), np.zeros(env.lanes, np.int64), np.ones(env.lanes, bool)
+    first, ticks = np.ones(env.lanes, bool), list[Trajectory]()
+    batch = Batch(ground, frame)
+    while active.any():
+        action = batch.act(state, frame, first, episode)
+        came = env.step(action, active)
+        length += active
+        score += np.where(active, came.reward, 0)
+        if record:
+            reward = learner_reward(plan, came.reward)
+            ticks.append(Trajectory(frame, first, action, reward, came.terminal))
+        frame, first, before = came.frame, came.terminal & active, int(active.sum())
+        active = active & ~came.over & (limit is None or length < limit)
+        if active.sum() < before:
+            progress(env.lanes - int(active.sum()), env.lanes)
+            batch.narrow(active)
+    flat = [
+        Played(
+            Finished(lane, int(each[lane]), int(episode[lane]), float(score[lane]), int(length[lane])),
+            _trajectory(ticks[: length[lane]], lane) if record else None,
+        )
+        for lane in range(env.lanes)
+    ]
+    return [flat[i * len(episodes) : (i + 1) * len(episodes)] for i in range(count)]
+
+
+class Batch:
+    """What the agents see: stacks that stay on the device, of fewer and fewer lanes as games end."""
+
+    def __init__(self, ground: Field, frame: np.ndarray):
+        plan = ground.plan
+        self.choose, self.seeds = ground.act, np.array(plan.seeds, np.int32)
+        shape, stack = frame.shape[1:], plan.config.observation.stack
+        self.lane = np.arange(len(frame)).reshape(len(plan.seeds), -1)  # which lane each place shows
+        self.obs = jnp.zeros((*self.lane.shape, *shape[:-1], shape[-1] * stack), jnp.uint8)
+        self.lanes, self.tick = len(frame), 0
+
+    def act(self, state: Any, frame: np.ndarray, first: np.ndarray, episode: np.ndarray) -> np.ndarray:
+        """The action of every lane after its newest frame; of lanes no longer shown, 0."""
+        self.obs = _push(self.obs, frame[self.lane], first[self.lane])
+        draw = np.stack([episode[self.lane], np.full(self.lane.shape, self.tick)], axis=-1).astype(np.int32)
+        chosen = np.asarray(self.choose(state, self.obs, Clock.at(0, 0), self.seeds, draw))
+        self.tick += 1
+        action = np.zeros((self.lanes, *chosen.shape[2:]), chosen.dtype)
+        action[self.lane] = chosen
+        return action
+
+    def narrow(self, active: np.ndarray) -> None:
+        """Halve the batch once half of it would do for the seed with most games left. A width is compiled once."""
+        width = -(-self.lane.shape[1] // 2)
+        if width < NARROWEST or active[self.lane].sum(axis=1).max() > width:
+            return
+        place = np.argsort(~active[self.lane], axis=1, kind="stable")[:, :width]  # the active ones first
+        self.lane = np.take_along_axis(self.lane, place, axis=1)
+        self.obs = _keep(self.obs, place)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _push(obs: jax.Array, frame: Any, first: Any) -> jax.Array:
+    past = obs[..., frame.shape[-1] :] * ~first[..., None, None, None]
+    return jnp.concatenate([past, frame], axis=-1)
+
+
+@jax.jit
+def _keep(obs: jax.Array, place: Any) -> jax.Array:
+    return jnp.take_along_axis(obs, place[..., None, None, None], axis=1)
 
 
 def learner_reward(plan: Plan, reward: np.ndarray) -> np.ndarray:
     return np.sign(reward) if plan.config.observation.reward == "sign" else reward
 
 
-def _trajectory(plan: Plan, ticks: list[tuple[np.ndarray, ...]], game: Finished) -> Trajectory:
-    parts = (np.stack([tick[i][game.lane] for tick in ticks[: game.length]]) for i in range(5))
-    found = Trajectory(*parts)
-    return found._replace(reward=learner_reward(plan, found.reward))
+def _trajectory(ticks: list[Trajectory], lane: int) -> Trajectory:
+    return Trajectory(*(np.stack([part[lane] for part in parts]) for parts in zip(*ticks, strict=True)))

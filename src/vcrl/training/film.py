@@ -9,22 +9,25 @@ import numpy as np
 from vcrl.core.errors import UserError
 from vcrl.training.animation import side_by_side, write_gif
 from vcrl.training.engine import engine_of
-from vcrl.training.evaluate import play
+from vcrl.training.evaluate import field, play
 
 if TYPE_CHECKING:
     from vcrl.training.run import Run
 
+MOST = 64  # games in one film
+
 
 def film(run: "Run", out: Path, seeds: Sequence[int], episodes: int, fps: int = 6) -> Path:
     """The first evaluation games of the given seeds, side by side, one game after the other."""
-    if not 1 <= episodes <= run.plan.eval_lanes:
-        raise UserError(f"--episodes {episodes}: 1 to {run.plan.eval_lanes} games can be shown")
+    if not 1 <= episodes <= MOST:
+        raise UserError(f"--episodes {episodes}: 1 to {MOST} games can be shown")
     if not seeds:
         raise UserError("no seeds to show: give for example --seeds 0:3")
     for seed in seeds:
         if seed not in run.plan.seeds:
             raise UserError(f"seed {seed} is not of this run: it has {', '.join(map(str, run.plan.seeds))}")
-    games = play(run.plan, engine_of(run.plan).lifted.play, run.state, 0, record=True)
+    with field(run.plan, engine_of(run.plan).lifted.play, episodes) as ground:
+        games = play(ground, run.state, range(episodes), record=True)
     shown = [games[run.plan.seeds.index(seed)] for seed in seeds]
     frames: list[np.ndarray] = []
     captions: list[str] = []

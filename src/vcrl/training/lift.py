@@ -13,6 +13,8 @@ from vcrl.core.keys import Stream, key
 from vcrl.core.spec import EnvSpec
 from vcrl.core.types import Clock
 
+BLOCK = 1000  # rows of replay that travel to or from a checkpoint at once
+
 
 class Lifted(NamedTuple):
     """Functions with a leading S on states, replays and everything per seed; clock and `at` are shared."""
@@ -24,6 +26,9 @@ class Lifted(NamedTuple):
     # state, replay, at, clock, seeds -> state, replay, metrics; donates the first two
     learn: Callable[..., Any]
     insert: Callable[..., Any]  # replay, row S, at -> replay; donates replay
+    rows: Callable[..., Any]  # replay, start -> BLOCK rows S from row number start on
+    fill: Callable[..., Any]  # replay, rows S, start, count -> replay; donates replay
+    copy: Callable[..., Any]  # state, priorities -> the same, which no later call will take away
     probe: Callable[..., Any]  # state, replay, at, clock, seeds -> gradient norm of every loss, S
     values_along: Callable[..., Any]  # state, obs S P, actions S K+1 P, batch statistics -> Q S K+1 P
     guard: Callable[..., Any]  # state, good state -> finite S, newest good state; donates the good one
@@ -70,11 +75,14 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
 
     return Lifted(
         init=once(agent.init),
-        empty=once(lambda seed: rp.init(spec, capacity)),
+        empty=once(lambda seed: rp.init(spec, capacity, agent.sample.top)),
         act=jax.jit(jax.vmap(partial(_call, agent.act, True), in_axes=(0, 0, None, 0, 0))),
         play=jax.jit(jax.vmap(partial(_call, agent.act, False), in_axes=(0, 0, None, 0, 0))),
         learn=learn,
         insert=jax.jit(jax.vmap(rp.insert, in_axes=(0, 0, None)), donate_argnums=0),
+        rows=once(partial(_call, rp.rows, BLOCK), (0, None)),
+        fill=once(rp.fill, (0, 0, None, None), donate_argnums=0),
+        copy=once(lambda *tree: jax.tree.map(jnp.copy, tree)),
         probe=once(probe, (0, 0, None, None, 0)),
         values_along=jax.jit(jax.vmap(agent.values_along, in_axes=(0, 0, 0, None)), static_argnums=3),
         guard=once(guard, donate_argnums=1),
@@ -82,6 +90,6 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
     )
 
 
-def _call(function: Callable[..., Any], last: bool, *arguments: Any) -> Any:
+def _call(function: Callable[..., Any], last: Any, *arguments: Any) -> Any:
     """A static last argument bound where vmap cannot take it."""
     return function(*arguments, last)

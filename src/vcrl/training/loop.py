@@ -44,6 +44,7 @@ def train(
         watch.finish(training)
     finally:
         training.lanes.close()
+        watch.close()
     return "done"
 
 
@@ -76,7 +77,7 @@ def resume(training: Training, folder: RunFolder, console: Console) -> None:
     if found is None:
         folder.truncate()
         return
-    training.restore(found.arrays, found.extra["counters"])
+    training.restore(found)
     folder.truncate(found.extra["logs"])
     console.line(f"continuing at {training.tick:,} agent steps")
 

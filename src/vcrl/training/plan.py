@@ -10,17 +10,42 @@ from vcrl.core.config import change, digest, paths, to_json
 from vcrl.core.errors import UserError
 from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Discrete
+from vcrl.envs.emulator import HORIZON
 from vcrl.envs.registry import Task
 from vcrl.envs.registry import find as find_task
 from vcrl.methods import library
 from vcrl.methods.configs import Categorical, RainbowConfig
 from vcrl.nets.encoders import LAYERS, state_shape
 
+ATARI_100K = Protocol(
+    "atari100k", budget=100_000, action_repeat=4, horizon=HORIZON, eval_episodes=100, eval_epsilon=0.001,
+    rules="minimal actions, gray maximum of the last two frames, bilinear 84x84, 1 to 30 no-ops, no fire; a lost "
+    "life is followed by one no-op frame, and ends an episode in training only; the horizon is terminal",
+)  # fmt: skip
+
+# By name; a suite's own comes first.
 PROTOCOLS = {
     "toy": Protocol("toy", budget=2000, action_repeat=1, horizon=None, eval_episodes=100, eval_epsilon=0.001),
     "gym": Protocol(
         "gym", budget=20_000, action_repeat=1, horizon=27_000, eval_episodes=10, eval_epsilon=0.001
     ),
+    "atari100k": ATARI_100K,
+    "atari100k-sticky": replace(ATARI_100K, name="atari100k-sticky", sticky=0.25),
+}
+OF_SUITE = {"toy": ("toy",), "gym": ("gym",), "atari": ("atari100k", "atari100k-sticky")}
+
+# What words can be.
+CHOICES = {
+    "observation.reward": ("sign", "raw"),
+    "init": ("torch", "xavier"),
+    "head": ("streams", "shared", "plain"),
+    "replay.priority.of": ("divergence", "loss", "total"),
+    "replay.priority.new": ("one", "max"),
+    "terms.spr.over": ("sum", "mean"),
+    "terms.vcr.taken": ("n-step", "real"),
+    "terms.vcr.others": ("others", "all", "none"),
+    "terms.vcr.over": ("mean", "sum"),
+    "terms.vcr.ends": ("mask", "absorb"),
 }
 
 # What numbers can be; beyond these a training would run and mean nothing.
@@ -28,7 +53,11 @@ RANGES = {
     "value.atoms": (2, 1001),
     "gamma": (0.0, 1.0),
     "noise": (0.0, 100.0),
+    "head_gradient": (0.0, 1.0),
     "epsilon": (0.0, 1.0),
+    "epsilon_start": (0.0, 1.0),
+    "epsilon_decay": (0, 2**31),
+    "eval_epsilon": (0.0, 1.0),
     "target.rate": (1e-9, 1.0),
     "augment.shift": (0, 64),
     "augment.intensity": (0.0, 0.49),
@@ -37,6 +66,8 @@ RANGES = {
     "adam.epsilon": (1e-12, 1.0),
     "adam.clip": (1e-9, 1e9),
     "terms.vcr.ramp": (0, 2**31),
+    "terms.cycle.ramp": (0, 2**31),
+    "terms.contrast.slow.rate": (1e-9, 1.0),
 }
 
 
@@ -66,11 +97,6 @@ class Plan:
         return min(self.config.replay.capacity, self.protocol.budget)
 
     @property
-    def eval_lanes(self) -> int:
-        """Episodes of a seed that are evaluated side by side; one number, so that one program serves all."""
-        return min(self.protocol.eval_episodes, 64)
-
-    @property
     def identity(self) -> dict[str, Any]:
         """What makes this run this run: with any of it different it would be another folder."""
         return {
@@ -97,23 +123,31 @@ def make_plan(
     steps: int | None = None,
     changes: Mapping[str, Any] | None = None,
     schedule: Schedule | None = None,
+    protocol: str | None = None,
 ) -> Plan:
     """Resolve names and numbers; anything that cannot work raises a `UserError` here."""
     library.find(method)
     found = find_task(task)
-    config = library.resolve(method, found.suite)
+    config = library.resolve(method, found.suite, found.name)
     if found.suite == "gym" and state_shape(found.spec.frame, LAYERS[config.encoder]) is None:
         config = change(config, "encoder", "small")
     for path, value in (changes or {}).items():
         config = change(config, path, value)
-    protocol = PROTOCOLS[found.suite]
+    agreed = _protocol(found, protocol)
     if steps is not None:
-        protocol = replace(protocol, budget=steps)
+        agreed = replace(agreed, budget=steps)
     plan = Plan(
-        method, found, tuple(operator.index(seed) for seed in seeds), config, protocol, schedule or Schedule()
+        method, found, tuple(operator.index(seed) for seed in seeds), config, agreed, schedule or Schedule()
     )
     check(plan)
     return plan
+
+
+def _protocol(task: Task, name: str | None) -> Protocol:
+    known = OF_SUITE[task.suite]
+    if name is not None and name not in known:
+        raise UserError(f"--protocol {name}: {task.name} has {' and '.join(known)}")
+    return PROTOCOLS[name or known[0]]
 
 
 def check(plan: Plan) -> None:
@@ -139,7 +173,10 @@ def check(plan: Plan) -> None:
         raise UserError(
             f"frames of {spec.frame[0]}x{spec.frame[1]} are too small for the '{config.encoder}' encoder"
         )
-    _check_choice("observation.reward", config.observation.reward, ("sign", "raw"))
+    for path, value in paths(config).items():
+        if path in CHOICES:
+            _check_choice(path, value, CHOICES[path])
+    _check_parts(plan)
     _check_positive(config)
     _check_schedule(plan.schedule)
     _check_steps(plan)
@@ -162,6 +199,18 @@ def _check_choice(path: str, value: str, known: Sequence[str]) -> None:
         raise UserError(f"--{path} {value}: known are {', '.join(known)}")
 
 
+def _check_parts(plan: Plan) -> None:
+    """What terms ask of the nets and of the frame."""
+    config, frame = plan.config, plan.task.spec.frame
+    terms = config.terms
+    if config.head != "streams" and (terms.spr or terms.cycle):
+        raise UserError(f"--head {config.head}: SPR projects with the two streams of a head of 'streams'")
+    if terms.contrast and not 0 <= terms.contrast.crop < min(frame[:2]):
+        raise UserError(
+            f"--terms.contrast.crop {terms.contrast.crop}: a frame has {frame[0]}x{frame[1]} pixels"
+        )
+
+
 def _check_positive(config: RainbowConfig) -> None:
     counts = {
         "batch": config.batch,
@@ -171,9 +220,12 @@ def _check_positive(config: RainbowConfig) -> None:
         "observation.stack": config.observation.stack,
         "target.every": config.target.every,
         "replay.capacity": config.replay.capacity,
+        "rl_stride": config.rl_stride,
     }
+    more = ("terms.cycle.copies", "terms.contrast.hidden", "terms.contrast.size", "terms.contrast.slow.every")
+    counts |= {path: value for path, value in paths(config).items() if path in more}
     for path, value in counts.items():
-        if value < 1:
+        if value is not None and value < 1:
             raise UserError(f"--{path} {value}: must be at least 1")
     for path, value in paths(config).items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -199,7 +251,7 @@ def _check_schedule(schedule: Schedule) -> None:
 
 def _check_steps(plan: Plan) -> None:
     config, horizon = plan.config, plan.task.spec.horizon
-    terms = {name: term for name, term in vars(config.terms).items() if term is not None}
+    terms = {name: term for name, term in vars(config.terms).items() if hasattr(term, "steps")}
     for name, term in terms.items():
         if term.steps < 1:
             raise UserError(f"--terms.{name}.steps {term.steps}: a term imagines at least one step")
@@ -208,9 +260,6 @@ def _check_steps(plan: Plan) -> None:
                 f"--terms.{name}.steps {term.steps}: an episode of {plan.task.name} has {horizon} steps, so at most "
                 f"{horizon - 1} can be imagined"
             )
-    if config.terms.vcr is not None:
-        _check_choice("terms.vcr.taken", config.terms.vcr.taken, ("n-step", "real"))
-        _check_choice("terms.vcr.others", config.terms.vcr.others, ("others", "all", "none"))
     window = max((term.steps for term in terms.values()), default=0) + config.n_step + 1
     if config.learn_start < window + config.observation.stack:
         raise UserError(

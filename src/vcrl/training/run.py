@@ -43,12 +43,14 @@ class Run:
     def state(self) -> Any:
         """Weights of all seeds, as of the newest checkpoint; a seed that diverged has its last finite ones."""
         if self._state is None:
-            found = checkpoint.load(self.path / "checkpoint", _warn)
+            found = checkpoint.load(self.path / "checkpoint", _warn, rows=False)
             if found is None:
                 raise UserError(f"{self.path} has no checkpoint yet: train it first")
             lifted = engine_of(self.plan).lifted
             like = jax.eval_shape(lifted.init, np.array(self.plan.seeds, np.int32))
-            self._state = lifted.trusted(*(unpack(like, found.arrays, part) for part in ("state", "good")))
+            self._state = unpack(like, found.arrays, "state")
+            if any(name.startswith("good.") for name in found.arrays):
+                self._state = lifted.trusted(self._state, unpack(like, found.arrays, "good"))
         return self._state
 
     def evaluate(self, episodes: int | None = None) -> dict[int, list[Finished]]:
@@ -117,19 +119,30 @@ def train(
     out: str | Path = "runs",
     log: rich.console.Console | None = None,
     halt: Callable[[int], bool] = lambda agent_steps: False,
+    protocol: str | None = None,
 ) -> Run:
     """Train `method` on `task` with all seeds at once, or continue where the same call was stopped.
 
     `changes` are dotted paths of the config, such as {"terms.vcr.weight": 0.5}. `halt(agent_steps)` may stop early.
     """
-    plan = make_plan(method, task, list(seeds), steps, changes, schedule)
-    path = run_path(Path(out), plan.task.suite, method, plan.task.name, plan.seeds, plan.digest)
+    plan = make_plan(method, task, list(seeds), steps, changes, schedule, protocol)
+    return train_plan(plan, out, log, halt)
+
+
+def train_plan(
+    plan: Plan,
+    out: str | Path = "runs",
+    log: rich.console.Console | None = None,
+    halt: Callable[[int], bool] = lambda agent_steps: False,
+) -> Run:
+    """`train`, of a plan that is already made."""
+    path = run_path(Path(out), plan.task.suite, plan.method, plan.task.name, plan.seeds, plan.digest)
     if reading.read_status(path).get("state") != "done":
         check_memory(plan, engine_of(plan).lifted)
     log = log or rich.console.Console()
     with (
-        RunFolder.open(path, plan.identity | {"facts": facts()}) as folder,
-        Console(f"{method} {plan.task.name}", plan.seeds, plan.protocol.budget, log) as console,
+        RunFolder.open(path, plan.identity | {"facts": facts(_accelerator())}) as folder,
+        Console(f"{plan.method} {plan.task.name}", plan.seeds, plan.protocol.budget, log) as console,
     ):
         replay, weights = need_in_bytes(plan, engine_of(plan).lifted)
         console.line(
@@ -169,6 +182,11 @@ def load_run(path: str | Path) -> Run:
             f"{path}/config.json lacks or garbles {error}: it was not written by this version"
         ) from error
     return Run(Path(path), plan)
+
+
+def _accelerator() -> str | None:
+    device = jax.devices()[0]
+    return None if device.platform == "cpu" else device.device_kind
 
 
 def _warn(text: str) -> None:

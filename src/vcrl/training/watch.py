@@ -2,6 +2,9 @@
 
 import time
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,8 @@ from vcrl.runs import checkpoint
 from vcrl.runs.folder import RunFolder
 from vcrl.training import evaluate
 from vcrl.training.console import Console
-from vcrl.training.diagnostics import q_error
-from vcrl.training.engine import Engine, Training
+from vcrl.training.diagnostics import lanes_for, q_error
+from vcrl.training.engine import Engine, Snapshot, Training
 from vcrl.training.plan import Plan
 
 CHECKPOINT_SECONDS = 60.0
@@ -26,7 +29,17 @@ class Watch:
         self.plan, self.engine, self.folder, self.console = plan, engine, folder, console
         self.earlier = float(folder.read_status().get("seconds", 0.0))
         self.saved = self.began = time.monotonic()
+        self.ground: evaluate.Field | None = None  # where Q-errors are measured, kept from one to the next
+        self.opened = ExitStack()
+        self.writer = ThreadPoolExecutor(1, "checkpoint")
+        self.saving: Future[None] = Future()  # the newest checkpoint, perhaps still on its way
+        self.saving.set_result(None)
+        self.events: list[dict[str, Any]] = list(folder.read_status().get("events", []))
         self.recent = {seed: deque[float](maxlen=RECENT) for seed in plan.seeds}
+
+    def close(self) -> None:
+        self.opened.close()
+        self.writer.shutdown()
 
     def begin(self, training: Training) -> None:
         self.status("running", training)
@@ -37,6 +50,9 @@ class Watch:
         for game in finished:
             self.folder.episode(game.seed, now, game.episode, game.score, game.length)
             self.recent[game.seed].append(game.score)
+        for text in training.lanes.news():
+            self.events.append({"agent_steps": now, "event": text})
+            self.console.line(text)
         row: dict[str, Any] = {}
         if metrics is not None and due(now, plan.schedule.log):
             self.guard(training)
@@ -55,21 +71,24 @@ class Watch:
             self.show(training, row)
         if due(now, plan.schedule.evaluate) and now < plan.protocol.budget:
             self.evaluate(training)
-        if time.monotonic() - self.saved > CHECKPOINT_SECONDS:
+        if time.monotonic() - self.saved > CHECKPOINT_SECONDS and self.saving.done():
             self.save(training)
             self.status("running", training)
 
     def stop(self, training: Training) -> None:
         self.save(training)
+        self.saving.result()
         self.status("stopped", training)
 
     def finish(self, training: Training) -> None:
         """The last checkpoint, then the protocol's evaluation: cut off here, it is simply done again."""
-        self.guard(training)
-        self.save(training)
+        self.save(training, rows=False)  # nothing more will be sampled
         self.evaluate(training)
+        self.saving.result()
         self.folder.positions()  # on disk before the word done is
+        self.folder.status({"finished": datetime.now(UTC).date().isoformat()})
         self.status("done", training)
+        checkpoint.settle(self.folder.checkpoint, training.tick)
 
     def guard(self, training: Training) -> None:
         """Mark seeds that are no longer finite; remember the newest state of the others."""
@@ -83,19 +102,38 @@ class Watch:
 
     def q_error(self, training: Training) -> dict[str, np.ndarray]:
         lifted, steps = self.engine.lifted, self.engine.agent.sample.steps
-        return q_error(self.plan, lifted.play, lifted.values_along, training.trusted(), steps)
+        if self.ground is None:
+            # By the rules of training: values are learned of episodes that end with a life.
+            ground = evaluate.field(self.plan, lifted.play, lanes_for(self.plan), training=True)
+            self.ground = self.opened.enter_context(ground)
+        return q_error(self.ground, lifted.values_along, training.trusted(), steps)
 
     def evaluate(self, training: Training) -> None:
-        episodes = self.plan.protocol.eval_episodes
-        for games in evaluate.scores(self.plan, self.engine.lifted.play, training.trusted(), episodes):
+        episodes, state = self.plan.protocol.eval_episodes, training.trusted()
+        for games in evaluate.scores(
+            self.plan, self.engine.lifted.play, state, episodes, self.console.evaluating
+        ):
             for game in games:
                 self.folder.evaluation(game.seed, training.tick, game.episode, game.score, game.length)
 
-    def save(self, training: Training) -> None:
-        counters = {"tick": training.tick, "updates": training.updates}
-        extra = {"logs": self.folder.positions(), "counters": counters}
-        checkpoint.save(self.folder.checkpoint, training.tick, training.arrays(), extra)
+    def save(self, training: Training, rows: bool = True) -> None:
+        """Begin a checkpoint. The disk is written to while training goes on; `saving.result()` waits for it."""
+        self.saving.result()
+        self.guard(training)
+        logs, taken = self.folder.positions(), training.snapshot(rows)
+        self.saving = self.writer.submit(self.write, taken, logs, rows)
         self.saved = time.monotonic()
+
+    def write(self, taken: Snapshot, logs: dict[str, int], rows: bool) -> None:
+        extra = {"logs": logs, "counters": {"tick": taken.tick, "updates": taken.updates}}
+        checkpoint.save(
+            self.folder.checkpoint,
+            taken.tick,
+            taken.arrays(),
+            extra,
+            taken.rows() if rows else None,
+            oldest=taken.tick - self.plan.capacity,
+        )
 
     def status(self, word: str, training: Training) -> None:
         failed = {str(s): int(at) for s, at in zip(self.plan.seeds, training.failed, strict=True) if at >= 0}
@@ -110,6 +148,7 @@ class Watch:
                 **counters,
                 "lane_agent_steps": lanes,
                 "not_finite_since": failed,
+                "events": self.events,
                 "seconds": seconds,
             }
         )

@@ -1,0 +1,268 @@
+"""Results that are kept: finished run folders in, tables of text out, one row a seed.
+
+    python -m vcrl.bench.results add RUN...     puts runs into results/
+    python -m vcrl.bench.results page           writes docs/results.md and its figures from results/
+
+A suite has three tables: `<suite>.csv` with scores and where they come from, `<suite>_episodes.csv` with every game of
+the final evaluation, `<suite>_q_error.csv` with the Q-errors along training. All scores of a suite are of one protocol.
+"""
+
+import csv
+import io
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import tyro
+
+from vcrl.core.config import digest
+from vcrl.core.errors import UserError
+from vcrl.envs import registry
+from vcrl.runs.files import write_atomic, writing
+from vcrl.runs.reading import Run, read_run
+
+Row = dict[str, str]
+
+KEY = ("task", "method", "config_hash", "commit", "seed")  # rows that agree in these are replaced
+SCORE_COLUMNS = (
+    "suite",
+    "task",
+    "method",
+    "seed",
+    "score",
+    "normalised",
+    "episodes",
+    "agent_steps",
+    "protocol",
+    "protocol_hash",
+    "config_hash",
+    "commit",
+    "command",
+    "seeds",
+    "hardware",
+    "wall_clock_s",
+    "finished",
+    "not_finite_since",
+)
+COUNTERS = ("seed", "episode", "agent_steps")  # sorted as numbers
+KINDS = ("", "_episodes", "_q_error")  # the tables of a suite
+
+
+class Tables(NamedTuple):
+    """What one run, or all of a suite, has to say."""
+
+    scores: list[Row]
+    episodes: list[Row]
+    q_error: list[Row]
+
+
+def add(
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")],
+    out: Path = Path("results"),
+) -> None:
+    """Put finished runs into the tables; rows of the same task, method, config, seed and commit are replaced.
+
+    Args:
+        runs: run folders, every seed finished
+        out: where the tables are
+    """
+    if not runs:
+        raise UserError("name at least one run folder: python -m vcrl.bench.results add RUN...")
+    read = [tables_of(read_run(path)) for path in runs]  # all of them before anything is written
+    suites = list(dict.fromkeys(tables.scores[0]["suite"] for tables in read))
+    merged: dict[str, Tables] = {}
+    for suite in suites:
+        merged[suite] = load(out, suite)
+        for tables in read:
+            if tables.scores[0]["suite"] == suite:
+                merged[suite] = _merge(merged[suite], tables)
+        _one_protocol(out / f"{suite}.csv", merged[suite].scores)
+    for suite, tables in merged.items():
+        for kind, rows in zip(KINDS, tables, strict=True):
+            if rows:
+                _write(out / f"{suite}{kind}.csv", rows)
+        print(f"{out / suite}.csv: {len(tables.scores)} rows")
+    for row in (row for tables in read for row in tables.scores if row["not_finite_since"]):
+        print(
+            f"{row['task']}, {row['method']}, seed {row['seed']}: not finite since {row['not_finite_since']} "
+            "agent steps; scored with its last finite weights, and marked"
+        )
+
+
+def page(results: Path = Path("results"), docs: Path = Path("docs")) -> None:
+    """Write docs/results.md and its figures.
+
+    Args:
+        results: where the tables are
+        docs: where results.md and images/ go, and results-notes.md is looked for
+    """
+    from vcrl.bench.page import write
+
+    for path in write(results, docs):
+        print(f"wrote {path}")
+
+
+def tables_of(run: Run) -> Tables:
+    """The rows of one finished run; a run that is not finished or lacks an episode is refused."""
+    where, record, status = run.path, run.record, run.status
+    if (state := status.get("state", "not started")) != "done":
+        raise UserError(f"{where} is not finished ({state}): the same training command continues it")
+    try:
+        protocol, seeds = record["protocol"], [int(seed) for seed in record["seeds"]]
+        budget, wanted = int(protocol["budget"]), int(protocol["eval_episodes"])
+        failed = status["not_finite_since"]
+        facts = record.get("facts") or {}
+        common = {
+            "suite": record["suite"],
+            "task": record["task"],
+            "method": record["method"],
+            "episodes": str(wanted),
+            "agent_steps": str(budget),
+            "protocol": protocol["name"],
+            "protocol_hash": record["protocol_hash"],
+            "config_hash": digest(record["config"]),
+            "commit": _commit(facts),
+            "command": facts.get("command") or "",
+            "seeds": seeds_text(seeds),
+            "hardware": _hardware(facts),
+            "wall_clock_s": f"{status['seconds']:.0f}",
+            "finished": status.get("finished") or "",
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{where} lacks or garbles {error}: it was not written by this version") from error
+    games = [game for game in run.evaluations() if game.agent_steps == budget]
+    tables = Tables([], [], [])
+    for seed in seeds:
+        mine = sorted((game for game in games if game.seed == seed), key=lambda game: game.episode)
+        if [game.episode for game in mine] != list(range(wanted)):
+            raise UserError(
+                f"{where}: seed {seed} has {len(mine)} of {wanted} episodes of its final evaluation"
+            )
+        score = sum(game.score for game in mine) / wanted
+        own = {
+            "seed": str(seed),
+            "score": _number(score),
+            "normalised": _number(normalised(record["task"], score)),
+            "not_finite_since": str(failed.get(str(seed), "")),
+        }
+        row = {name: (common | own)[name] for name in SCORE_COLUMNS}
+        tables.scores.append(row)
+        named = {name: row[name] for name in KEY}
+        for game in mine:
+            told = {"episode": str(game.episode), "score": _number(game.score), "length": str(game.length)}
+            tables.episodes.append(named | told)
+    for row in run.metrics():
+        if errors := {name: row[name] for name in row if name.startswith("q_error/")}:
+            for i, key in enumerate(tables.scores):
+                named = {name: key[name] for name in KEY} | {"agent_steps": str(row["agent_steps"])}
+                tables.q_error.append(named | {name: _number(errors[name][i]) for name in sorted(errors)})
+    return tables
+
+
+def normalised(task: str, score: float) -> float:
+    """Random play is 0; 1 is a human in Atari, the best possible where that is known. Otherwise nan."""
+    known = registry.TASKS.get(task)
+    if known is None or known.random_score is None or known.reference_score is None:
+        return math.nan
+    return registry.normalise(known, score)
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """As the command line takes them: 0:5 for a range, 0,3,7 for a list."""
+    first, last = seeds[0], seeds[-1]
+    if len(seeds) > 1 and list(seeds) == list(range(first, last + 1)):
+        return f"{first}:{last + 1}"
+    return ",".join(map(str, seeds))
+
+
+def suites(folder: Path) -> list[str]:
+    """The suites that have results."""
+    names = sorted(path.stem for path in folder.glob("*.csv"))
+    return [name for name in names if not name.endswith(KINDS[1:])]
+
+
+def load(folder: Path, suite: str) -> Tables:
+    """The tables of a suite as they are on disk; those that are missing are empty."""
+    return Tables(*(_read(folder / f"{suite}{kind}.csv") for kind in KINDS))
+
+
+def _read(path: Path) -> list[Row]:
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file, restval=""))
+    wanted = {*KEY, *(SCORE_COLUMNS if not path.stem.endswith(KINDS[1:]) else ())}
+    if rows and (missing := sorted(wanted - rows[0].keys())):
+        raise UserError(f"{path} has no column '{missing[0]}': it was not written by this version")
+    return rows
+
+
+def _merge(old: Tables, new: Tables) -> Tables:
+    """Old rows, except all those of a seed that is there anew."""
+    anew = {key_of(row) for row in new.scores}
+    kept = [[row for row in rows if key_of(row) not in anew] for rows in old]
+    return Tables(*(sorted(a + b, key=_order) for a, b in zip(kept, new, strict=True)))
+
+
+def _order(row: Row) -> tuple[str | int, ...]:
+    return (*key_of(row)[:-1], *(int(row.get(name, 0)) for name in COUNTERS))
+
+
+def key_of(row: Row) -> tuple[str, ...]:
+    return tuple(row[name] for name in KEY)
+
+
+def _one_protocol(path: Path, rows: list[Row]) -> None:
+    found = sorted({f"{row['protocol']} [{row['protocol_hash']}]" for row in rows})
+    if len(found) > 1:
+        raise UserError(
+            f"{path} would hold scores of different protocols, {' and '.join(found)}: choose another --out"
+        )
+
+
+def _write(path: Path, rows: list[Row]) -> None:
+    found = list(
+        dict.fromkeys(name for row in rows for name in row)
+    )  # a method may measure more than another
+    measured = sorted(name for name in found if name.startswith("q_error/"))
+    columns = [name for name in found if name not in measured] + measured
+    text = io.StringIO()
+    table = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text.getvalue().encode())
+
+
+def _commit(facts: dict[str, Any]) -> str:
+    """Twelve digits name it, and a mark says that the code was not quite that of the commit."""
+    return f"{(facts.get('commit') or '')[:12]}{'-dirty' if facts.get('dirty') else ''}"
+
+
+def _hardware(facts: dict[str, Any]) -> str:
+    what = facts.get("accelerator") or facts.get("cpu")
+    cores = facts.get("cpus")
+    return ", ".join([*([what] if what else []), *([f"{cores} CPU cores"] if cores else [])])
+
+
+def _number(value: float) -> str:
+    """Enough digits for any score, and no more; what is not finite or not known is empty."""
+    return f"{value:.8g}" if math.isfinite(value) else ""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        tyro.extras.subcommand_cli_from_dict(
+            {"add": add, "page": page}, prog="python -m vcrl.bench.results", args=words
+        )
+    except UserError as error:
+        print(f"vcrl: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,305 @@
+"""Lanes of any environment, shared out to processes.
+
+Pictures, rewards and flags lie in memory that all processes share; a byte through a pipe says go, a byte back says
+done. A process that dies is started again and its open games are played again from their actions, so that a crash of
+a simulator costs seconds and changes nothing.
+"""
+
+import contextlib
+import itertools
+import mmap
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vcrl.core.errors import UserError
+from vcrl.core.spec import EnvSpec
+from vcrl.envs.actions import ActionLog, action_type
+from vcrl.envs.base import Arrays, Step, VecEnv
+
+GO, ASK = b"g", b"a"  # step or reset by shared memory; a pickled question with a pickled answer
+DONE, FAILED = b"d", b"f"
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def spread(make: Callable[[int], VecEnv], spec: EnvSpec, lanes: int) -> VecEnv:
+    """Lanes over as many processes as pay: one core is left to whoever uses them."""
+    count = min(lanes, cores() - 1)
+    return Workers(make, spec, lanes, count) if count > 1 and sys.platform != "win32" else make(lanes)
+
+
+class Board:
+    """The shared arrays, one row a lane."""
+
+    def __init__(self, file: int, spec: EnvSpec, lanes: int, create: bool = False):
+        fields = _fields(spec)
+        sizes = [int(np.prod([lanes, *shape])) * np.dtype(kind).itemsize for kind, shape in fields.values()]
+        starts = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)])
+        if create:
+            os.ftruncate(file, int(starts[-1]))
+        memory = mmap.mmap(file, int(starts[-1]))
+        for (name, (kind, shape)), start in zip(fields.items(), starts, strict=False):
+            count = lanes * int(np.prod(shape))
+            array = np.frombuffer(memory, kind, count, int(start)).reshape(lanes, *shape)
+            setattr(self, name, array)
+
+    going: np.ndarray  # which lanes are to be stepped or reset
+    resetting: np.ndarray
+    seed: np.ndarray
+    action: np.ndarray
+    frame: np.ndarray
+    reward: np.ndarray
+    terminal: np.ndarray
+    last: np.ndarray
+    over: np.ndarray
+
+
+class Workers:
+    """A `VecEnv` whose lanes lie in contiguous ranges in `count` processes; `make` builds one range."""
+
+    def __init__(self, make: Callable[[int], VecEnv], spec: EnvSpec, lanes: int, count: int):
+        self.spec, self.lanes, self.news = spec, lanes, list[str]()
+        self._make, self._file = make, _memory()
+        self._board = Board(self._file, spec, lanes, create=True)
+        edges = np.linspace(0, lanes, count + 1).astype(int)
+        self._ranges = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+        # What every open game came from: a saved simulator or a seed, and the actions since.
+        self._saved: Arrays | None = None
+        self._from_seed = np.ones(lanes, bool)
+        self._seeds = np.zeros(lanes, np.uint64)
+        self._log = ActionLog(lanes, spec.actions)
+        self._processes = [self._start(i) for i in range(count)]
+        for i in range(count):
+            self._answer(i)  # all are built side by side; now wait
+
+    def reset(self, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        self._log.clear(which)
+        self._from_seed |= which
+        self._seeds[which] = seeds[which]
+        self._board.seed[:] = self._seeds
+        self._go(which, True)
+        return self._board.frame.copy()
+
+    def step(self, actions: np.ndarray, active: np.ndarray) -> Step:
+        self._board.action[active] = actions[active]
+        self._go(active, False)
+        self._log.append(actions, active)
+        board = self._board
+        parts = (board.frame, board.reward, board.terminal, board.last, board.over)
+        return Step(*(part.copy() for part in parts))
+
+    def save(self) -> Arrays | None:
+        parts = [self._ask(i, "save") for i in range(len(self._ranges))]
+        if any(part is None for part in parts):
+            return None
+        return {name: _rows([part[name] for part in parts]) for name in parts[0]}
+
+    def load(self, arrays: Arrays) -> None:
+        self._saved = arrays
+        self._from_seed[:] = False
+        self._log.clear(np.ones(self.lanes, bool))
+        for i, lanes in enumerate(self._ranges):
+            self._ask(i, "load", {name: array[lanes] for name, array in arrays.items()})
+
+    def close(self) -> None:
+        for process in self._processes:
+            _hang_up(process)  # all at once
+        for process in self._processes:
+            process.wait()
+        self._processes = []
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _go(self, which: np.ndarray, resetting: bool) -> None:
+        """Let the processes of these lanes reset or step them, all at once, and wait."""
+        board = self._board
+        board.going[:], board.resetting[:] = which, resetting
+        busy = [i for i, lanes in enumerate(self._ranges) if which[lanes].any()]
+        lost = [i for i in busy if not self._tell(i, GO)]
+        lost += [i for i in busy if i not in lost and self._reply(i) is None]
+        for i in lost:
+            self._revive(i)
+            board.going[:], board.resetting[:] = which, resetting
+            if not self._tell(i, GO) or self._reply(i) is None:
+                lanes = self._ranges[i]
+                raise UserError(
+                    f"the simulator of lanes {lanes.start} to {lanes.stop - 1} died twice at the same step (seeds of "
+                    f"their games: {self._seeds[lanes].tolist()}): what was saved is kept; run the same command "
+                    "again, and report this if it returns"
+                )
+
+    def _revive(self, i: int) -> None:
+        """Start a process again and play its open games again up to now."""
+        lanes = self._ranges[i]
+        _hang_up(self._processes[i])
+        self.news.append(
+            f"the simulator process of lanes {lanes.start} to {lanes.stop - 1} died (exit code "
+            f"{self._processes[i].wait()}): started again, its open games are played again from their actions"
+        )
+        self._processes[i] = self._start(i)
+        self._answer(i)
+        if self._saved is not None:
+            self._ask(i, "load", {name: array[lanes] for name, array in self._saved.items()})
+        board, due = self._board, self._board.action.copy()
+        board.going[:], board.resetting[:] = self._from_seed, True
+        self._answer(i, GO)
+        board.resetting[:] = False
+        for at in range(int(self._log.length[lanes].max())):
+            board.action[:], board.going[:] = self._log.at(at)
+            self._answer(i, GO)
+        board.action[:] = due
+
+    def _start(self, i: int) -> Any:
+        lanes = self._ranges[i]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vcrl.envs.workers", str(self._file)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[self._file],
+            # What can be imported here can be imported there: `make` may be of any module.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            # Ctrl-C is for the one who waits: it finishes the step, saves, and closes these.
+            start_new_session=True,
+        )
+        job = (self._make, self.spec, self.lanes, lanes.start, lanes.stop)
+        _send(process.stdin, job)
+        return process
+
+    def _ask(self, i: int, method: str, *arguments: Any) -> Any:
+        if self._tell(i, ASK):
+            _send(self._processes[i].stdin, (method, arguments))
+        self._answer(i)
+        return _receive(self._processes[i].stdout)
+
+    def _answer(self, i: int, say: bytes | None = None) -> None:
+        """Wait for a process that must not die here."""
+        if (say is not None and not self._tell(i, say)) or self._reply(i) is None:
+            lanes = self._ranges[i]
+            raise UserError(
+                f"the simulator process of lanes {lanes.start} to {lanes.stop - 1} ended (exit code "
+                f"{self._processes[i].wait()}): its own message is above"
+            )
+
+    def _tell(self, i: int, what: bytes) -> bool:
+        try:
+            self._processes[i].stdin.write(what)
+            self._processes[i].stdin.flush()
+        except BrokenPipeError:
+            return False
+        return True
+
+    def _reply(self, i: int) -> bytes | None:
+        """None if the process is dead."""
+        said = self._processes[i].stdout.read(1)
+        if said == FAILED:
+            raise UserError(_receive(self._processes[i].stdout))
+        return said or None
+
+
+def work(file: int) -> None:
+    """The other side: build a range of lanes and do what is asked until the pipe closes."""
+    into, out = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a simulator prints must not enter the pipe
+
+    def report(result: Callable[[], Any], answer: bool) -> bool:
+        try:
+            value = result()
+        except UserError as error:
+            out.write(FAILED)
+            _send(out, str(error))
+            return False
+        out.write(DONE)
+        if answer:
+            _send(out, value)
+        out.flush()
+        return True
+
+    make, spec, lanes, start, stop = _receive(into)
+    board, mine, env = Board(file, spec, lanes), slice(start, stop), None
+
+    def build() -> None:
+        nonlocal env
+        env = make(stop - start)
+
+    def go() -> None:
+        assert env is not None
+        going = board.going[mine]
+        if board.resetting[start]:
+            board.frame[mine] = env.reset(going, board.seed[mine])
+            return
+        came = env.step(board.action[mine], going)
+        parts = (board.frame, board.reward, board.terminal, board.last, board.over)
+        for shared, value in zip(parts, came, strict=True):
+            shared[mine] = value
+
+    alive = report(build, answer=False)
+    while alive and (said := into.read(1)):
+        if said == GO:
+            alive = report(go, answer=False)
+        else:
+            method, arguments = _receive(into)
+            alive = report(lambda m=method, a=arguments: getattr(env, m)(*a), answer=True)
+    if env is not None:
+        env.close()
+
+
+def _fields(spec: EnvSpec) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    shape, kind = action_type(spec.actions)
+    flags: dict[str, tuple[Any, tuple[int, ...]]] = {
+        name: (np.bool_, ()) for name in ("going", "resetting", "terminal", "last", "over")
+    }
+    return {
+        **flags,
+        "seed": (np.uint64, ()),
+        "action": (kind, shape),
+        "frame": (np.uint8, spec.frame),
+        "reward": (np.float32, ()),
+    }
+
+
+def _memory() -> int:
+    """A file that exists in memory only, where the system has such."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("vcrl lanes")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _rows(parts: list[np.ndarray]) -> np.ndarray:
+    """Ranges of lanes under each other; rows of different width are filled up with zeros."""
+    if parts[0].ndim == 2:
+        width = max(part.shape[1] for part in parts)
+        parts = [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in parts]
+    return np.concatenate(parts)
+
+
+def _hang_up(process: Any) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    process.stdout.close()
+
+
+# These pipes lead to our own child processes and nowhere else.
+def _send(pipe: Any, value: Any) -> None:
+    data = pickle.dumps(value)
+    pipe.write(len(data).to_bytes(8, "little") + data)
+    pipe.flush()
+
+
+def _receive(pipe: Any) -> Any:
+    return pickle.loads(pipe.read(int.from_bytes(pipe.read(8), "little")))
+
+
+if __name__ == "__main__":
+    work(int(sys.argv[1]))

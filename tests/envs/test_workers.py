@@ -1,0 +1,117 @@
+"""Lanes in processes: the same as without, also when a process dies, and clear words when it cannot go on."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from conformance import CHECKS
+from worker_games import Broken, Counting
+
+from vcrl.core.errors import UserError
+from vcrl.envs.lanes import Lanes
+from vcrl.envs.toy import Balloon, Reach
+from vcrl.envs.workers import Workers, cores, spread
+
+
+@pytest.fixture
+def opened():
+    """Whatever a test starts is closed behind it."""
+    made: list[Workers] = []
+
+    def make(build, lanes, count, spec=None):
+        made.append(Workers(build, spec or build.spec, lanes, count))
+        return made[-1]
+
+    yield make
+    for workers in made:
+        workers.close()
+
+
+@pytest.mark.parametrize("game", [Balloon, Reach], ids=["discrete", "continuous"])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check, game, opened):
+    check(lambda lanes: opened(game, lanes, min(lanes, 2)))
+
+
+def test_a_killed_process_costs_nothing(opened):
+    def play(env, kills):
+        lanes, seen = Lanes(env, [1, 2, 3], 2), []
+        for i in range(60):
+            if i in kills:
+                os.kill(env._processes[kills[i]].pid, signal.SIGKILL)
+            tick = lanes.step(np.array([i % 3, (i * 7) % 3, (i * 5) % 3]))
+            seen += [*tick.row, lanes.obs]
+        return seen, lanes
+
+    alone, _ = play(Balloon(3), {})
+    killed, lanes = play(opened(Balloon, 3, 2), {13: 0, 30: 1, 31: 1})
+    for one, two in zip(alone, killed, strict=True):
+        np.testing.assert_array_equal(one, two)
+    news = lanes.news()
+    assert len(news) == 3 and "lanes 0 to 0 died (exit code -9)" in news[0] and "played again" in news[0]
+    assert lanes.news() == []
+
+
+def test_a_killed_process_goes_on_from_a_saved_state(opened):
+    """Games that came from a save have no beginning here: the save and the actions since bring them back."""
+    one = Lanes(opened(Balloon, 3, 2), [4, 5, 6], 2)
+    moves = np.random.default_rng(0).integers(3, size=(50, 3))
+    for row in moves[:18]:
+        one.step(row)
+    saved = one.save()
+    two = Lanes(opened(Balloon, 3, 3), [4, 5, 6], 2)  # shared out otherwise
+    two.load(saved)
+    for i, row in enumerate(moves[18:]):
+        if i in (2, 20):
+            os.kill(two.env._processes[1].pid, signal.SIGKILL)
+        wanted, found = one.step(row), two.step(row)
+        for a, b in zip(wanted.row, found.row, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert len(two.news()) == 2
+
+
+def test_a_simulator_that_dies_twice_at_one_step_is_an_error_with_its_seeds(opened):
+    env = opened(Counting, 2, 2)
+    env.reset(np.ones(2, bool), np.array([8, 9], np.uint64))
+    with pytest.raises(UserError, match=r"lanes 0 to 0 died twice .* \[8\]"):
+        for _ in range(5):
+            env.step(np.ones(2, np.int32), np.array([True, False]))
+
+
+def test_an_error_inside_a_process_is_told_as_it_is(opened):
+    env = opened(Broken, 2, 2)
+    with pytest.raises(UserError, match="this game cannot be reset"):
+        env.reset(np.ones(2, bool), np.zeros(2, np.uint64))
+
+
+def test_what_a_simulator_prints_does_not_disturb(opened, capfd):
+    env = opened(Counting, 2, 2)
+    env.reset(np.ones(2, bool), np.zeros(2, np.uint64))
+    came = env.step(np.zeros(2, np.int32), np.ones(2, bool))
+    assert came.reward.tolist() == [1, 1]
+    env.close()
+    assert "counting aloud" in capfd.readouterr().err
+
+
+def test_processes_are_gone_after_closing(opened):
+    env = opened(Balloon, 4, 2)
+    pids = [process.pid for process in env._processes]
+    env.close()
+    env.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_one_core_stays_free(monkeypatch):
+    monkeypatch.setattr("vcrl.envs.workers.cores", lambda: 2)
+    assert isinstance(spread(Balloon, Balloon.spec, 8), Balloon)
+    monkeypatch.setattr("vcrl.envs.workers.cores", lambda: 4)
+    env = spread(Balloon, Balloon.spec, 8)
+    assert isinstance(env, Workers) and len(env._ranges) == 3
+    assert [lanes.stop - lanes.start for lanes in env._ranges] == [2, 3, 3]
+    env.close()
+    env = spread(Balloon, Balloon.spec, 1)
+    assert isinstance(env, Balloon)
+    assert cores() >= 1
