@@ -24,7 +24,7 @@ def test_every_table_has_the_26_games():
 
 def test_our_methods_are_matched_with_columns_that_exist():
     assert paper.NAMES.keys() <= METHODS.keys()
-    assert set(paper.NAMES.values()) == paper.RUNS.keys() <= paper.scores().keys()
+    assert set(paper.NAMES.values()) <= paper.RUNS.keys() == paper.scores().keys()
 
 
 @pytest.mark.parametrize(
@@ -106,3 +106,68 @@ def test_band_of_ten_by_hand():
 @pytest.mark.parametrize(("value", "word"), [(0.9, "below"), (1, "inside"), (2, "inside"), (2.1, "above")])
 def test_verdicts(value, word):
     assert Range(1, 2).verdict(value) == word
+
+
+@pytest.mark.parametrize(
+    ("protocol", "method", "task", "mean", "std"),
+    [
+        ("dmc100k", "VCR", "walker-walk", 650, 143),
+        ("dmc100k", "SPR", "walker-walk", 397, 220),
+        ("dmc100k", "Dreamer", "finger-spin", 341, 70),
+        ("dmc100k", "PlayVirtual", "ball_in_cup-catch", 939, 20),
+        ("dmc500k", "Dreamer", "finger-spin", 796, 183),
+        ("dmc500k", "SLAC", "finger-spin", 673, 92),
+    ],
+)
+def test_single_cells_of_dmcontrol(protocol, method, task, mean, std):
+    assert paper.dmc()[protocol][method][task] == (mean, std)
+
+
+def test_every_method_has_six_dmcontrol_tasks_but_slac():
+    for protocol, methods in paper.dmc().items():
+        assert len(methods) == 8, protocol
+        assert {m: len(tasks) for m, tasks in methods.items() if len(tasks) != 6} == {"SLAC": 4}
+
+
+def test_medians_of_dmcontrol_come_out_as_printed():
+    """At 500K the paper prints the median over tasks, which its means must give."""
+    for method, row in paper.dmc_aggregates()["dmc500k"].items():
+        means = [spread.mean for spread in paper.dmc()["dmc500k"][method].values()]
+        assert row.median == np.median(means), method
+    assert paper.dmc_aggregates()["dmc100k"]["VCR"][1:3] == (745, 283)
+    assert paper.dmc_aggregates()["dmc100k"]["Dreamer"].iqm is None
+
+
+def test_ablations():
+    found = {
+        what: [(row.method, row.iqm, row.optimality_gap) for row in rows]
+        for what, rows in paper.ablations()["atari100k"].items()
+    }
+    assert found == {
+        "weight": [("SPR", 0.337, 0.577), ("VCR", 0.397, 0.544), ("VCR, weight 1.0", 0.288, 0.613)],
+        "distance": [("VCR, d_MSE", 0.309, 0.6), ("VCR, d_MSE-A", 0.34, 0.579)],
+        "reward": [("SPR with reward loss", 0.354, 0.568)],
+        "size": [("SPR-L", 0.272, 0.615), ("SPR-XL", 0.176, 0.701)],
+        "steps": [("VCR K=9", 0.397, 0.543)],
+    }
+    weights = paper.ablations()["dmc100k"]["weight"]
+    assert [(row.method, row.iqm) for row in weights] == [
+        ("SPR", 700),
+        ("VCR, weight 0.2", 707),
+        ("VCR, weight 1.0", 740),
+    ]
+
+
+def test_small_ablations_steps_and_hours():
+    small = paper.small_ablations()
+    assert small["prediction head"]["SPR without prediction head"]["crazy-climber"] == 0.81
+    assert small["noisy net"]["VCR noise off in VCR loss"]["demon-attack"] == 0.26
+    assert all(game in SCORES for table in small.values() for games in table.values() for game in games)
+    assert paper.imagined_steps()["K=9"]["alien"] == 913.7 and paper.imagined_steps()["K=5"]["alien"] == 822.4
+    hours = {(p, t.method, t.steps): t.hours for p, times in paper.training_times().items() for t in times}
+    assert hours["atari100k", "VCR", 5] == 6.4 and hours["dmc100k", "SPR", 3] == 2.6 and len(hours) == 7
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in paper.DATA.glob("*.csv")))
+def test_every_table_of_numbers_names_its_source(name):
+    assert f"`{name}`" in (paper.DATA / "README.md").read_text()

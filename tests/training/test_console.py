@@ -190,3 +190,45 @@ def test_numbers_must_come_one_per_seed():
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+def test_an_evaluation_is_told_of_now_and_then_and_not_once_it_is_over():
+    clock, log = Time(), sink()
+    with Console("pong vcr", [0], 1000, log, clock=clock, every=5) as console:
+        for done in range(0, 1300, 100):  # a second each
+            console.evaluating(done, 1200)
+            clock.now += 1
+        clock.now += 100
+        console.evaluating(1200, 1200)
+        assert console._doing == ""
+    assert written(log).splitlines() == [
+        "pong vcr   evaluating: 500 of 1,200 games",
+        "pong vcr   evaluating: 1,000 of 1,200 games",
+    ]
+
+
+def test_a_short_evaluation_says_nothing():
+    clock, log = Time(), sink()
+    with Console("catch vcr", [0], 1000, log, clock=clock, every=5) as console:
+        for _ in range(50):  # many of them, a long time apart
+            clock.now += 0.01
+            for done in range(101):
+                console.evaluating(done, 100)
+    assert written(log) == ""
+
+
+def test_a_live_table_shows_how_far_an_evaluation_is():
+    def shown(console):
+        frame = rich.console.Console(file=io.StringIO(), width=100)
+        frame.print(console._table())
+        return written(frame)
+
+    clock, log = Time(), sink(terminal=True, height=30)
+    with Console("pong vcr", [0], 1000, log, clock=clock, every=5) as console:
+        console.update(1000, 5, [0.5], {}, {})
+        clock.now += 60
+        console.evaluating(1, 1200)
+        assert "evaluating: 1 of 1,200 games" in shown(console)
+        console.evaluating(1200, 1200)
+        assert "evaluating" not in shown(console) and "1,000/1,000 agent steps" in shown(console)
+    assert "pong vcr   evaluating" not in written(log)  # no plain line in between

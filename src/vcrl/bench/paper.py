@@ -1,4 +1,4 @@
-"""What was published on Atari 100k: the paper's tables, and how far single runs of SPR and DER spread.
+"""What was published: all tables of the paper, and how far single runs of SPR and DER spread on Atari 100k.
 
 The numbers are in data/, with their sources in data/README.md.
 """
@@ -33,7 +33,10 @@ RUNS = {
     "PlayVirtual": 15,
     "VCR": 10,
     "VCR K=9": 10,
+    "SimPLe": 5,
 }
+DMC_RUNS = 10  # seeds behind the paper's own DMControl numbers; what it quotes may have others
+DMC_BEST = 1000.0  # the most an episode of DMControl can score
 
 
 class Published(NamedTuple):
@@ -47,6 +50,33 @@ class Published(NamedTuple):
     p25: float
     p75: float
     p95: float
+
+
+class Spread(NamedTuple):
+    """A mean and a standard deviation, as a table prints them."""
+
+    mean: float
+    std: float
+
+
+class Aggregate(NamedTuple):
+    """A row of a table of aggregates: Atari's human-normalised as fractions, DMControl's in points of 1000."""
+
+    method: str
+    iqm: float | None
+    optimality_gap: float | None
+    median: float | None
+    source: str
+
+
+class Time(NamedTuple):
+    """Hours of one training, with the number of imagined steps K."""
+
+    method: str
+    steps: int
+    hours: float
+    hardware: str
+    source: str
 
 
 class Range(NamedTuple):
@@ -71,11 +101,76 @@ def scores() -> dict[str, dict[str, float]]:
 
 @cache
 def aggregates() -> dict[str, dict[str, float]]:
-    """The paper's `iqm` and `optimality_gap` over all runs of the 26 games, as fractions."""
-    return {
-        row["method"]: {name: round(float(row[name]) / 100, 5) for name in ("iqm", "optimality_gap")}
-        for row in _rows("paper_aggregates.csv")
-    }
+    """The paper's `iqm` and `optimality_gap` over all runs of the 26 games, as fractions; its ablations too."""
+    found: dict[str, dict[str, float]] = {}
+    for _, row in _aggregates("atari100k"):
+        if row.iqm is not None and row.optimality_gap is not None:
+            found[row.method] = {"iqm": row.iqm, "optimality_gap": row.optimality_gap}
+    return found
+
+
+@cache
+def dmc() -> dict[str, dict[str, dict[str, Spread]]]:
+    """DMControl scores by protocol ("dmc100k", "dmc500k"), method and task; SLAC has no score on two tasks."""
+    found: dict[str, dict[str, dict[str, Spread]]] = {}
+    for row in _rows("paper_dmc.csv"):
+        at = found.setdefault(row["protocol"], {}).setdefault(row["method"], {})
+        at[row["task"]] = Spread(float(row["mean"]), float(row["std"]))
+    return found
+
+
+@cache
+def dmc_aggregates() -> dict[str, dict[str, Aggregate]]:
+    """The last rows of the DMControl tables, by protocol and method."""
+    protocols = ("dmc100k", "dmc500k")
+    return {p: {row.method: row for name, row in _aggregates(p) if name == "DMControl"} for p in protocols}
+
+
+@cache
+def ablations() -> dict[str, dict[str, list[Aggregate]]]:
+    """Ablations by protocol and what they change: weight, distance, reward, size, steps."""
+    found: dict[str, dict[str, list[Aggregate]]] = {}
+    for protocol in ("atari100k", "dmc100k"):
+        for name, row in _aggregates(protocol):
+            if name not in ("aggregates", "DMControl"):
+                found.setdefault(protocol, {}).setdefault(name, []).append(row)
+    return found
+
+
+@cache
+def small_ablations() -> dict[str, dict[str, dict[str, float]]]:
+    """Human-normalised means by table ("prediction head", "noisy net"), variant and game."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for row in _rows("paper_small_ablations.csv"):
+        found.setdefault(row["table"], {}).setdefault(row["variant"], {})[row["task"]] = float(row["normalised"])
+    return found
+
+
+@cache
+def training_times() -> dict[str, list[Time]]:
+    """How long one training takes, by protocol."""
+    found: dict[str, list[Time]] = {}
+    for row in _rows("paper_training_time.csv"):
+        time = Time(row["method"], int(row["steps"]), float(row["hours"]), row["hardware"], row["source"])
+        found.setdefault(row["protocol"], []).append(time)
+    return found
+
+
+def imagined_steps() -> dict[str, dict[str, float]]:
+    """VCR's raw scores with K = 5 and with K = 9, by game."""
+    return {"K=5": scores()["VCR"], "K=9": scores()["VCR K=9"]}
+
+
+def _aggregates(protocol: str) -> list[tuple[str, Aggregate]]:
+    """Rows of a protocol, each with the name of its table; the files hold Atari's in percent."""
+    scale = 100 if protocol == "atari100k" else 1
+    found = []
+    for row in _rows("paper_aggregates.csv"):
+        if row["protocol"] == protocol:
+            texts = [row[name] for name in ("iqm", "optimality_gap", "median")]
+            numbers = [round(float(text) / scale, 5) if text else None for text in texts]
+            found.append((row["table"], Aggregate(row["method"], *numbers, row["source"])))
+    return found
 
 
 @cache

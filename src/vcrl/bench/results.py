@@ -106,6 +106,18 @@ def page(results: Path = Path("results"), docs: Path = Path("docs")) -> None:
 
 def tables_of(run: Run) -> Tables:
     """The rows of one finished run; a run that is not finished or lacks an episode is refused."""
+    scores, episodes = score_rows(run)
+    q_error: list[Row] = []
+    for row in run.metrics():
+        if errors := {name: row[name] for name in row if name.startswith("q_error/")}:
+            for i, key in enumerate(scores):
+                named = {name: key[name] for name in KEY} | {"agent_steps": str(row["agent_steps"])}
+                q_error.append(named | {name: _number(errors[name][i]) for name in sorted(errors)})
+    return Tables(scores, episodes, q_error)
+
+
+def score_rows(run: Run) -> tuple[list[Row], list[Row]]:
+    """The scores of one finished run and the episodes behind them; its metrics are not read."""
     where, record, status = run.path, run.record, run.status
     if (state := status.get("state", "not started")) != "done":
         raise UserError(f"{where} is not finished ({state}): the same training command continues it")
@@ -133,10 +145,11 @@ def tables_of(run: Run) -> Tables:
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{where} lacks or garbles {error}: it was not written by this version") from error
     games = [game for game in run.evaluations() if game.agent_steps == budget]
-    tables = Tables([], [], [])
+    scores: list[Row] = []
+    episodes: list[Row] = []
     for seed in seeds:
         mine = sorted((game for game in games if game.seed == seed), key=lambda game: game.episode)
-        if [game.episode for game in mine] != list(range(wanted)):
+        if len(mine) != wanted or [game.episode for game in mine] != list(range(wanted)):
             raise UserError(
                 f"{where}: seed {seed} has {len(mine)} of {wanted} episodes of its final evaluation"
             )
@@ -148,17 +161,12 @@ def tables_of(run: Run) -> Tables:
             "not_finite_since": str(failed.get(str(seed), "")),
         }
         row = {name: (common | own)[name] for name in SCORE_COLUMNS}
-        tables.scores.append(row)
+        scores.append(row)
         named = {name: row[name] for name in KEY}
         for game in mine:
             told = {"episode": str(game.episode), "score": _number(game.score), "length": str(game.length)}
-            tables.episodes.append(named | told)
-    for row in run.metrics():
-        if errors := {name: row[name] for name in row if name.startswith("q_error/")}:
-            for i, key in enumerate(tables.scores):
-                named = {name: key[name] for name in KEY} | {"agent_steps": str(row["agent_steps"])}
-                tables.q_error.append(named | {name: _number(errors[name][i]) for name in sorted(errors)})
-    return tables
+            episodes.append(named | told)
+    return scores, episodes
 
 
 def normalised(task: str, score: float) -> float:

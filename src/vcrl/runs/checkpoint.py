@@ -6,6 +6,7 @@ the files that belong to it.
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -61,16 +62,19 @@ def save(
 ) -> Path:
     """Write one generation and drop the outdated ones; `extra` is JSON data and comes back as it went in.
 
-    `rows` are those since the generation before; files that hold none from `oldest` on are no longer part of this one.
+    `rows` are those since the generation before, or at least all from `oldest` on; files that hold only older ones
+    are no longer part of this generation.
     """
     if json.loads(json.dumps(extra, allow_nan=False)) != extra:
         raise TypeError("extra must be JSON data: string keys, lists, finite numbers")
+    if rows is not None and any(a.shape[1:2] != (rows.stop - rows.start,) for a in rows.arrays.values()):
+        raise ValueError(f"arrays must hold rows {rows.start} to {rows.stop} along axis 1")
     header, data, manifest = _header(arrays), *_paths(folder, agent_steps)
     grown = _header(rows.arrays) if rows is not None else b""
     chunk = _chunk(folder, rows.start, rows.stop) if rows is not None else None
-    before = (
-        [] if rows is None else [e for e in _before(folder, agent_steps, rows.start) if e["stop"] > oldest]
-    )
+    before: list[dict[str, Any]] = []
+    if rows is not None and rows.start > oldest:  # else all before them is outdated
+        before = [e for e in _before(folder, agent_steps, rows.start) if e["stop"] > oldest]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if rows is not None and chunk is not None and rows.stop > rows.start:
@@ -97,7 +101,7 @@ def save(
     finally:
         for path in (data, manifest, *((chunk,) if chunk is not None else ())):
             discard(temp_of(path))
-    _prune(folder, agent_steps, KEPT)
+    _prune(folder, agent_steps, KEPT, None if rows is None else rows.start)
     return data
 
 
@@ -142,7 +146,7 @@ def _rows_of(folder: Path, agent_steps: int) -> list[dict[str, Any]] | None:
     """The files of rows that a generation names; None if its manifest is damaged."""
     try:
         return _parse(_paths(folder, agent_steps)[1].read_bytes())["rows"]
-    except Damaged:
+    except (Damaged, OSError):
         return None
 
 
@@ -165,14 +169,19 @@ def _generations(folder: Path) -> list[int]:
     return [int(s) for s in stems if re.fullmatch("[0-9]{9,18}", s) and f"{int(s):09d}" == s]
 
 
-def _prune(folder: Path, saved: int, count: int) -> None:
+def _prune(folder: Path, saved: int, count: int, start: int | None = None) -> None:
     """Keep the generation just saved and as many before it as make `count`.
 
-    Anything newer is a future that this run did not continue from, because `load` found it damaged.
+    Anything newer, or with rows beyond the `start` of the new ones, is a future that this run did not continue from,
+    because `load` found it damaged.
     """
-    kept = sorted(n for n in _generations(folder) if n <= saved)[-count:]
+    ends = {n: _rows_of(folder, n) for n in _generations(folder) if n <= saved}
+    past = [
+        n for n, e in ends.items() if e is not None and (start is None or not e or e[-1]["stop"] <= start)
+    ]
+    kept = sorted({saved, *past})[-count:]
     names = {path.name for n in kept for path in _paths(folder, n)}
-    used = {_chunk(folder, e["start"], e["stop"]) for n in kept for e in _rows_of(folder, n) or []}
+    used = {_chunk(folder, e["start"], e["stop"]) for n in kept for e in ends.get(n) or []}
     for path in sorted(folder.iterdir()):  # in order of names: a manifest goes before the arrays it describes
         ours = re.fullmatch(r"[0-9]{9,18}\.(safetensors|json)", path.name) or is_temp(path)
         if ours and path.name not in names:
@@ -258,6 +267,7 @@ def _read(folder: Path, agent_steps: int, rows: bool) -> Checkpoint:
         parts = {_chunk(folder, e["start"], e["stop"]): e for e in body["rows"]} if rows else {}
         for path, entry in parts.items():
             _verify(path, entry)
+            _check_arrays(path, entry["arrays"])
         arrays = _read_arrays(data, body["arrays"])
         found = (Rows(e["start"], e["stop"], _read_arrays(path, e["arrays"])) for path, e in parts.items())
         return Checkpoint(
@@ -281,13 +291,19 @@ def _verify(path: Path, entry: dict[str, Any]) -> None:
             raise Damaged("checksum differs")
 
 
-def _read_arrays(path: Path, entries: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Arrays in the manifest's order, once the file's header agrees with it on names, shapes and dtypes."""
+def _check_arrays(path: Path, entries: dict[str, Any]) -> None:
+    """The file's header agrees with the manifest on names, shapes and dtypes."""
     with safe_open(path, framework="np") as file:
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
         found = {name: (part.get_shape(), part.get_dtype()) for name, part in parts.items()}
-        if found != {name: (e["shape"], CODES[e["dtype"]]) for name, e in entries.items()}:
-            raise Damaged("arrays differ from the manifest")
+    if found != {name: (e["shape"], CODES[e["dtype"]]) for name, e in entries.items()}:
+        raise Damaged("arrays differ from the manifest")
+
+
+def _read_arrays(path: Path, entries: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Arrays in the manifest's order, once the file is known to agree with it."""
+    _check_arrays(path, entries)
+    with safe_open(path, framework="np") as file:
         arrays = {name: file.get_tensor(name) for name in entries}
     return {
         name: array.view(ml_dtypes.bfloat16) if entries[name]["dtype"] == "bfloat16" else array
@@ -322,6 +338,10 @@ def _well_formed(body: dict[str, Any]) -> bool:
             return False
         if not (0 <= entry["start"] < entry["stop"] and _arrays_well_formed(entry["arrays"])):
             return False
+        if any(a["shape"][1:2] != [entry["stop"] - entry["start"]] for a in entry["arrays"].values()):
+            return False
+    if any(one["stop"] != two["start"] for one, two in itertools.pairwise(body["rows"])):
+        return False
     return _arrays_well_formed(body["arrays"])
 
 

@@ -51,20 +51,20 @@ def train(
 def tick(plan: Plan, engine: Engine, training: Training) -> tuple[dict[str, Any] | None, list[Finished]]:
     """One agent step of every seed. The accelerator learns while the CPU simulates.
 
-    The row of this step enters the replay after learning: the newest rows cannot be sampled anyway.
+    Acting and learning are both asked for before anything is waited for, so that the accelerator goes from one to the
+    other at once. The row of this step enters the replay after learning: the newest rows cannot be sampled anyway.
     """
     lifted, lanes, clock = engine.lifted, training.lanes, training.clock
     now = np.int32(training.tick)
     draw = np.full((len(plan.seeds), 1, 2), (0, now), np.int32)
-    action = lifted.act(training.state, lanes.obs[:, None], clock, training.seeds, draw)
-    action = np.asarray(action)[:, 0]  # waits for the learning of the tick before
+    chosen = lifted.act(training.state, lanes.obs[:, None], clock, training.seeds, draw)
     metrics = None
     if now >= engine.agent.learn_start:
         training.state, training.replay, metrics = lifted.learn(
             training.state, training.replay, now, clock, training.seeds
         )
         training.updates += engine.agent.updates_per_step
-    row, finished = lanes.step(action)
+    row, finished = lanes.step(np.asarray(chosen)[:, 0])
     row = Row(*row)._replace(reward=learner_reward(plan, row.reward))
     training.replay = lifted.insert(training.replay, row, now)
     training.tick += 1

@@ -1,0 +1,98 @@
+"""What an evaluation costs: all games of all seeds at once, played by an untrained agent.
+
+    python benchmarks/evaluation.py                                       100 games of one seed, 200 steps each
+    python benchmarks/evaluation.py --seeds 10 --task pong --limit 1000   as a table of ten seeds is scored
+
+An untrained agent may play for ever, so `--limit` cuts every game at that many agent steps. Time is taken inside the
+project's own `evaluate.play`: in the emulators' `step`; in the policy, once its input is ready; in transfer, which is
+the rest of choosing actions: frames to the device, stacks, actions back. What is left is resetting and counting.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import jax
+import numpy as np
+import tyro
+
+from vcrl.envs.workers import Workers, cores
+from vcrl.training import evaluate
+from vcrl.training.engine import engine_of
+from vcrl.training.plan import make_plan
+
+
+@dataclass
+class Options:
+    seeds: int = 1
+    games: int = 100
+    task: str = "breakout"
+    method: str = "vcr"
+    limit: int = 200
+
+
+class Stopwatch(defaultdict[str, float]):
+    """Seconds inside the functions it wraps."""
+
+    def around(self, name: str, function: Callable[..., Any], wait: bool = False) -> Callable[..., Any]:
+        ready = jax.block_until_ready if wait else lambda tree: tree
+
+        def timed(*arguments: Any) -> Any:
+            ready(arguments)
+            began = time.perf_counter()
+            out = ready(function(*arguments))
+            self[name] += time.perf_counter() - began
+            return out
+
+        return timed
+
+
+def main(options: Options) -> None:
+    plan = make_plan(options.method, options.task, seeds=range(options.seeds))
+    plan = replace(plan, protocol=replace(plan.protocol, horizon=options.limit))
+    lifted, watch = engine_of(plan).lifted, Stopwatch(float)
+    state = lifted.init(np.array(plan.seeds, np.int32))
+    began = time.perf_counter()
+    with evaluate.field(plan, lifted.play, options.games) as ground:
+        built, began = time.perf_counter() - began, time.perf_counter()
+        compile_all(ground, state)
+        compiled = time.perf_counter() - began
+        ground = ground._replace(act=watch.around("policy", ground.act, wait=True))
+        step = watch.around("emulator", ground.env.step)
+        choose = watch.around("choosing", evaluate.Batch.act)
+        with patch.object(ground.env, "step", step), patch.object(evaluate.Batch, "act", choose):
+            began = time.perf_counter()
+            played = evaluate.play(ground, state, range(options.games))
+            seconds = time.perf_counter() - began
+        where = "worker processes" if isinstance(ground.env, Workers) else "this process"
+    lengths = [game.finished.length for mine in played for game in mine]
+    ticks = max(lengths)
+    told = f"{options.method} {options.task}, {options.seeds} seeds x {options.games} games, limit {options.limit}"
+    print(f"{told}; {jax.devices()[0].device_kind}, {cores()} cores, lanes in {where}")
+    print(f"before it: lanes {built:.1f} s, compiling {compiled:.1f} s")
+    print(
+        f"{seconds:.2f} s in all, {ticks} ticks, {sum(lengths)} agent steps, {seconds / ticks * 1e3:.2f} ms a tick"
+    )
+    parts = {name: watch[name] for name in ("emulator", "policy")}
+    parts["transfer"] = watch["choosing"] - parts["policy"]
+    parts["rest"] = seconds - sum(parts.values())
+    for name, spent in parts.items():
+        print(f"  {name:9s} {spent:8.2f} s {spent / seconds:6.1%}")
+
+
+def compile_all(ground: evaluate.Field, state: Any) -> None:
+    """One look at every width that the batch may have."""
+    lanes = np.zeros(ground.env.lanes, bool)
+    frame = np.zeros((len(lanes), *ground.env.spec.frame), np.uint8)
+    batch, width = evaluate.Batch(ground, frame), 0
+    while batch.lane.shape[1] != width:
+        width = batch.lane.shape[1]
+        batch.act(state, frame, lanes, np.zeros(len(lanes), np.int64))
+        batch.narrow(lanes)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))

@@ -1,0 +1,422 @@
+"""All scores in one tidy table: run folders, kept results, the paper and banks of published runs, each row with its source.
+
+Published and own numbers are never merged: `matrix` names a method of another source with that source. Scores of
+different protocols are not aggregated unless told so.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vcrl.bench import paper, results
+from vcrl.bench.results import Row
+from vcrl.core.errors import UserError, unknown
+from vcrl.runs.reading import CONFIG, Run, read_run
+
+DEPTH = 6  # folders below the one given; a run lies at suite/method/task/run
+LARGEST = 16 * 2**20  # bytes of a JSON file that anybody could mean
+BAD = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, MemoryError)
+
+
+class Score(NamedTuple):
+    """One number: a seed's score, or a published mean."""
+
+    suite: str
+    task: str
+    method: str
+    seed: int | None  # None for a published mean
+    score: float
+    normalised: float  # random play is 0, a human or the best possible 1; nan where no such scores are known
+    source: str  # run, results, paper, bank:NAME
+    where: str  # folder, file or table
+    protocol: str
+    protocol_hash: str  # empty where others measured
+    config_hash: str
+    runs: int  # behind the number
+    agent_steps: int
+    seconds: float  # of the machine, the run's wall clock shared among its seeds; nan where unknown
+
+    @property
+    def name(self) -> str:
+        """The method, with its source unless it is a run folder."""
+        return self.method if self.source == "run" else f"{self.method} ({self.source.partition(':')[0]})"
+
+
+class Origin(NamedTuple):
+    """How the numbers of one run were made."""
+
+    suite: str
+    task: str
+    method: str
+    source: str
+    where: str
+    seeds: str
+    protocol_hash: str
+    config_hash: str
+    commit: str
+    command: str
+    hardware: str
+    seconds: float  # wall clock of the whole run
+    finished: str
+
+
+class Found(NamedTuple):
+    """What was read, and what was not: one line each."""
+
+    rows: list[Score]
+    left_out: list[str]
+    protocols: dict[str, dict[str, Any]]  # by hash, of runs whose folder is there
+    origins: list[Origin]
+
+
+def join(*found: Found) -> Found:
+    protocols = {key: value for one in found for key, value in one.protocols.items()}
+    return Found(
+        [row for one in found for row in one.rows],
+        [line for one in found for line in one.left_out],
+        protocols,
+        [origin for one in found for origin in one.origins],
+    )
+
+
+def read_runs(paths: Iterable[Path]) -> Found:
+    """Run folders, or folders of such; a run that is damaged or not finished is named and left out."""
+    found = Found([], [], {}, [])
+    taken: dict[tuple[Any, ...], str] = {}
+    for path in dict.fromkeys(folder for path in paths for folder in run_folders(path)):
+        try:
+            run = read_checked(path)
+            rows = results.score_rows(run)[0]
+            scores = [_own(row, "run", str(path), len(rows)) for row in rows]
+            origin = _origin(rows[0], "run", str(path))
+        except UserError as error:
+            found.left_out.append(str(error))
+            continue
+        except BAD as error:
+            found.left_out.append(f"{path} is damaged ({type(error).__name__}: {_short(error)})")
+            continue
+        used = 0
+        for row in scores:
+            key = (row.suite, row.task, row.method, row.config_hash, row.protocol_hash, row.seed)
+            what = f"{path}: {row.task}, {row.method}, seed {row.seed}"
+            if not math.isfinite(row.score):
+                found.left_out.append(f"{what} has a score that is not finite")
+            elif key in taken:
+                found.left_out.append(f"{what} is there twice, in {taken[key]} too; the first counts")
+            else:
+                taken[key] = str(path)
+                found.rows.append(row)
+                used += 1
+        if used:
+            found.protocols[scores[0].protocol_hash] = run.record["protocol"]
+            found.origins.append(origin)
+    return found
+
+
+def read_results(folder: Path) -> Found:
+    """The tables of results/, by `bench/results.py`."""
+    found = Found([], [], {}, [])
+    names = results.suites(folder)
+    if not names:
+        raise UserError(
+            f"no results in {folder}: put some there with python -m vcrl.bench.results add RUN..."
+        )
+    for name in names:
+        path = folder / f"{name}.csv"
+        try:
+            rows = results.load(folder, name).scores
+        except (OSError, UnicodeDecodeError, *BAD) as error:
+            found.left_out.append(f"{path} is damaged ({type(error).__name__}: {_short(error)})")
+            continue
+        runs: dict[Origin, None] = {}
+        for number, row in enumerate(rows, start=2):
+            try:
+                score = _own(row, "results", str(path), 1 + row["seeds"].count(","))
+                if ":" in row["seeds"]:
+                    first, last = row["seeds"].split(":")
+                    score = score._replace(seconds=float(row["wall_clock_s"]) / (int(last) - int(first)))
+                origin = _origin(row, "results", str(path))
+            except (*BAD, UserError, ZeroDivisionError) as error:
+                found.left_out.append(f"{path}, line {number} is damaged ({_short(error)})")
+                continue
+            if not math.isfinite(score.score):
+                found.left_out.append(f"{path}, line {number}: a score that is not finite")
+                continue
+            found.rows.append(score)
+            runs[origin] = None
+        found.origins.extend(runs)
+    return found
+
+
+def read_paper() -> Found:
+    """The paper's means, one row a method and task; how many runs are behind each is in `runs`."""
+    rows = []
+    for method, games in paper.scores().items():
+        for task, score in games.items():
+            value, runs = paper.normalise(task, score), paper.RUNS[method]
+            told = ("paper", "table of games", "atari100k", "", "", runs, 100_000, math.nan)
+            rows.append(Score("atari", task, method, None, score, value, *told))
+    for protocol, methods in paper.dmc().items():
+        for method, tasks in methods.items():
+            for task, (score, _) in tasks.items():
+                told = ("paper", "table of DMControl", protocol, "", "", paper.DMC_RUNS, 0, math.nan)
+                rows.append(Score("dmc", task, method, None, score, score / paper.DMC_BEST, *told))
+    return Found(rows, [], {}, [])
+
+
+def read_bank(path: Path) -> Found:
+    """Single runs of others: a JSON file a method, in folders atari100k* and dmc*, or one such folder or file.
+
+    Atari files map a game to the scores of its runs, DMControl files a number of frames to such maps.
+    """
+    files = [path] if path.is_file() else sorted([*path.glob("*.json"), *path.glob("*/*.json")])
+    if not files:
+        raise UserError(f"no bank of runs at {path}: expected folders such as atari100k with a JSON file a method")
+    found = Found([], [], {}, [])
+    for file in files:
+        try:
+            if file.stat().st_size > LARGEST:
+                raise ValueError(f"larger than {LARGEST >> 20} MiB")
+            held = json.loads(file.read_bytes())
+            found.rows.extend(_banked(file, held, found.left_out))
+        except OSError as error:
+            found.left_out.append(f"{file} cannot be read ({error.strerror})")
+        except BAD as error:
+            found.left_out.append(f"{file} is damaged ({_short(error)})")
+    if not found.rows:
+        raise UserError(f"nothing in the bank at {path} could be read: {found.left_out[0]}")
+    return found
+
+
+def read_checked(path: Path) -> Run:
+    """A run whose record names itself sanely; names end up in titles and file names."""
+    for file in (path / CONFIG, path / "status.json"):
+        if file.exists() and file.stat().st_size > LARGEST:
+            raise UserError(f"{file} is damaged (larger than {LARGEST >> 20} MiB)")
+    run = read_run(path)
+    for key in ("suite", "method", "task", "protocol_hash"):
+        value = run.record.get(key)
+        if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
+            raise UserError(f"{path / CONFIG} is damaged ({key} is {repr(value)[:60]})")
+    if not isinstance(run.record.get("protocol"), dict):
+        raise UserError(f"{path / CONFIG} is damaged (no protocol)")
+    return run
+
+
+def run_folders(path: Path) -> list[Path]:
+    """The folder itself if it is a run, else the runs beneath it, in order; what is neither is refused."""
+    found: list[str] = []
+    _walk(str(path), DEPTH, found)
+    if not found:
+        read_run(path)  # says what is wrong, and what may have been meant
+    return [Path(name) for name in sorted(found)]
+
+
+def _walk(folder: str, depth: int, found: list[str]) -> None:
+    below = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name == CONFIG:
+                    found.append(folder)
+                    return
+                if depth and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                    below.append(entry.path)
+    except OSError:
+        return
+    for path in below:
+        _walk(path, depth - 1, found)
+
+
+def tasks_in(rows: Iterable[Score]) -> list[str]:
+    """Tasks of some rows: the paper's games in its order, then others by name."""
+    return sorted({row.task for row in rows}, key=_task_order())
+
+
+def choose(rows: Sequence[Score], methods: Sequence[str]) -> list[Score]:
+    """Rows of some methods; `spr` means every source of it, `SPR (paper)` that one."""
+    names = {row.method for row in rows} | {row.name for row in rows}
+    for method in methods:
+        if method not in names:
+            raise unknown("method", method, names)
+    return [row for row in rows if row.method in methods or row.name in methods]
+
+
+def matrix(rows: Sequence[Score], tasks: Sequence[str], *, mixed: bool = False) -> dict[str, np.ndarray]:
+    """Normalised scores of every method, [runs, tasks], nan where a run is missing.
+
+    Row i is the i-th seed, whichever that is: runs of different tasks have nothing to do with each other. A method of
+    another source than run folders has a name with the source; one with two configs on a task has names with both.
+    """
+    if not mixed:
+        refuse_mixed(rows)
+    cells: dict[str, dict[str, list[Score]]] = {}
+    for name, row in zip(labels(rows), rows, strict=True):
+        if row.task in tasks:
+            cells.setdefault(name, {}).setdefault(row.task, []).append(row)
+    found = {}
+    for name, at in cells.items():
+        values = np.full((max(map(len, at.values())), len(tasks)), np.nan)
+        for column, task in enumerate(tasks):
+            mine = sorted(at.get(task, []), key=lambda row: -1 if row.seed is None else row.seed)
+            values[: len(mine), column] = [row.normalised for row in mine]
+        found[name] = values
+    return found
+
+
+def labels(rows: Sequence[Score]) -> list[str]:
+    """A name for every row under which it may be averaged with the others of that name."""
+    sources: dict[str, set[str]] = {}
+    configs: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        sources.setdefault(row.name, set()).add(row.source)
+        configs.setdefault((row.name, row.task), set()).add(row.config_hash)
+    split = {name for (name, _), hashes in configs.items() if len(hashes) > 1}
+    told = []
+    for row in rows:
+        name = row.name if len(sources[row.name]) == 1 else f"{row.method} ({row.source})"
+        told.append(f"{name} [{row.config_hash}]" if row.name in split else name)
+    return told
+
+
+def per_task(values: np.ndarray) -> list[np.ndarray]:
+    """A matrix as a list of arrays without the missing runs, as `bench/stats.py` takes them."""
+    return [column[np.isfinite(column)] for column in values.T]
+
+
+def shared(scores: Mapping[str, np.ndarray], tasks: Sequence[str]) -> list[str]:
+    """The tasks in which every method has a run: aggregates over others would compare different things."""
+    held = [np.isfinite(values).any(axis=0) for values in scores.values()]
+    return [task for task, good in zip(tasks, np.all(held, axis=0), strict=True) if good] if held else []
+
+
+def refuse_mixed(rows: Sequence[Score], protocols: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    """Scores of one protocol may be averaged or compared; others may not."""
+    if told := mixture(rows, protocols):
+        raise UserError(f"scores of different protocols, {told}: choose those of one, or allow it with --mixed")
+
+
+def mixture(rows: Sequence[Score], protocols: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+    """In which fields the protocols of some rows differ, in words; empty where they are one.
+
+    What others measured has no hash: there only the name can differ.
+    """
+    known = dict(protocols or {})
+    first: dict[tuple[str, str], Score] = {}
+    for row in rows:
+        first.setdefault((row.protocol, row.protocol_hash), row)
+    hashed = {key: row for key, row in first.items() if key[1]}
+    names = {name for name, _ in first}
+    if len(hashed) < 2 and len(names) < 2:
+        return ""
+    shown = list(hashed if len(hashed) > 1 else first)
+    kinds = [known.get(key[1]) or _protocol(first[key]) for key in shown]
+    fields = [f for f in dict.fromkeys(f for kind in kinds for f in kind) if f != "kind"]
+    # A field that an older version did not write is one it did not differ in, as far as anybody can tell.
+    values = {f: list(dict.fromkeys(_plain(kind[f]) for kind in kinds if f in kind)) for f in fields}
+    differing = [f"{f} {' and '.join(v)}" for f, v in values.items() if len(v) > 1]
+    told = " and ".join(f"{name} [{key}]" if key else name for name, key in shown)
+    return f"{told} ({'; '.join(differing) or 'in fields that are not recorded here'})"
+
+
+def _protocol(row: Score) -> dict[str, Any]:
+    """What is known of a row's protocol: all of it where its folder is there."""
+    if row.source == "run":
+        try:
+            return read_checked(Path(row.where)).record["protocol"]
+        except (UserError, OSError):
+            pass
+    return {"name": row.protocol, **({"budget": row.agent_steps} if row.agent_steps else {})}
+
+
+def _own(row: Row, source: str, where: str, seeds: int) -> Score:
+    return Score(
+        suite=row["suite"],
+        task=row["task"],
+        method=row["method"],
+        seed=int(row["seed"]),
+        score=float(row["score"] or "nan"),
+        normalised=float(row["normalised"] or "nan"),
+        source=source,
+        where=where,
+        protocol=row["protocol"],
+        protocol_hash=row["protocol_hash"],
+        config_hash=row["config_hash"],
+        runs=1,
+        agent_steps=int(row["agent_steps"]),
+        seconds=float(row["wall_clock_s"] or "nan") / max(seeds, 1),
+    )
+
+
+def _origin(row: Row, source: str, where: str) -> Origin:
+    names = ("seeds", "protocol_hash", "config_hash", "commit", "command", "hardware")
+    told = [str(row[name]) for name in names]
+    seconds, finished = float(row["wall_clock_s"] or "nan"), str(row["finished"])
+    return Origin(row["suite"], row["task"], row["method"], source, where, *told, seconds, finished)
+
+
+def _banked(file: Path, held: Any, left_out: list[str]) -> list[Score]:
+    """The rows of one file of a bank."""
+    if not isinstance(held, dict) or not held:
+        raise ValueError("no JSON object")
+    bank = f"bank:{file.parent.name}"
+    rows: list[Score] = []
+    if isinstance(next(iter(held.values())), dict):
+        for frames, tasks in held.items():
+            told = (bank, str(file), f"dmc{int(frames) // 1000}k", "", "", 1, 0, math.nan)
+            for task, scores in tasks.items():
+                for seed, score in _finite(f"{file}, {frames}, {task}", scores, left_out):
+                    rows.append(Score("dmc", task, file.stem, seed, score, score / paper.DMC_BEST, *told))
+        return rows
+    sticky = "-sticky" if "sticky" in file.stem else ""
+    told = (bank, str(file), f"atari100k{sticky}", "", "", 1, 100_000, math.nan)
+    for game, scores in held.items():
+        task = _games().get(_letters(game))
+        if task is None:
+            left_out.append(f"{file}: no game '{game[:40]}' among the 26 of Atari 100k")
+            continue
+        for seed, score in _finite(f"{file}, {game}", scores, left_out):
+            rows.append(Score("atari", task, file.stem, seed, score, paper.normalise(task, score), *told))
+    return rows
+
+
+def _finite(where: str, scores: Any, left_out: list[str]) -> list[tuple[int, float]]:
+    if not isinstance(scores, list):
+        left_out.append(f"{where}: no list of scores")
+        return []
+    good = [
+        (seed, float(score))
+        for seed, score in enumerate(scores)
+        if type(score) in (int, float) and math.isfinite(score)
+    ]
+    if len(good) < len(scores):
+        left_out.append(f"{where}: {len(scores) - len(good)} of {len(scores)} scores are not finite numbers")
+    return good
+
+
+@cache
+def _games() -> dict[str, str]:
+    return {_letters(task): task for task in paper.scores()["SPR"]}
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def _task_order() -> Any:
+    known = [*paper.scores()["SPR"], *paper.dmc()["dmc100k"]["SPR"]]
+    return lambda task: (known.index(task) if task in known else len(known), task)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:,}" if type(value) is int else str(value)[:80]
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())[:120] or type(error).__name__
