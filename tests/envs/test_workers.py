@@ -71,6 +71,19 @@ def test_a_killed_process_goes_on_from_a_saved_state(opened):
     assert len(two.news()) == 2
 
 
+def test_a_process_that_died_between_two_steps_is_saved_all_the_same(opened):
+    one, two = Lanes(Balloon(3), [1, 2, 3], 2), Lanes(opened(Balloon, 3, 2), [1, 2, 3], 2)
+    for lanes in (one, two):
+        for i in range(4):
+            lanes.step(np.full(3, i % 3))
+    two.env._processes[0].kill()
+    two.env._processes[0].wait()
+    wanted, found = one.save(), two.save()
+    assert wanted.keys() == found.keys()
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(array, found[name])
+
+
 def test_a_simulator_that_dies_twice_at_one_step_is_an_error_with_its_seeds(opened):
     env = opened(Counting, 2, 2)
     env.reset(np.ones(2, bool), np.array([8, 9], np.uint64))

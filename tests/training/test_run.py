@@ -12,6 +12,7 @@ from vcrl.training import evaluate
 from vcrl.training.engine import engine_of
 from vcrl.training.film import film
 from vcrl.training.memory import check_memory, need_in_bytes
+from vcrl.training.plan import make_plan
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +81,24 @@ def test_a_film_shows_the_games(run, tmp_path):
 
 
 def test_memory_is_counted_before_it_is_taken(run, monkeypatch):
-    lifted = engine_of(run.plan).lifted
-    replay, weights = need_in_bytes(run.plan, lifted)
+    engine = engine_of(run.plan)
+    replay, weights, work = need_in_bytes(run.plan, engine)
     rows = 2 * run.plan.capacity * (16 * 16 + 4 + 4 + 3 + 4)
     assert replay == rows and weights > 0
-    monkeypatch.setattr("vcrl.training.memory.free_in_bytes", lambda: (replay + weights) * 0.7)
+    # Two seeds, batches of 4; o_t, twice 3 bootstrap states, 2 real ones; 8x8 patches of 4x4 pixels, 2 frames, floats.
+    assert work == 2 * 4 * (1 + 2 * 3 + 2) * 64 * 16 * 2 * 4
+    monkeypatch.setattr("vcrl.training.memory.free_in_bytes", lambda: (replay + weights + work) * 0.7)
     with pytest.raises(UserError, match=r"GB are free: use at most 1 seeds at once"):
-        check_memory(run.plan, lifted)
+        check_memory(run.plan, engine)
+
+
+def test_ten_seeds_of_atari_fit_a_large_gpu_and_a_hundred_do_not(monkeypatch):
+    """Within a tenth of the 10.9 GB that ten seeds of VCR were seen to take; a replay is below 0.75 GB a seed."""
+    plan = make_plan("vcr", "alien", seeds=range(10))
+    replay, weights, work = need_in_bytes(plan, engine_of(plan))
+    assert replay < 10 * 0.75e9 and 9.8e9 < replay + weights + work < 12e9
+    monkeypatch.setattr("vcrl.training.memory.free_in_bytes", lambda: 104e9)
+    check_memory(plan, engine_of(plan))
+    plan = make_plan("vcr", "alien", seeds=range(100))
+    with pytest.raises(UserError, match=r"use at most \d\d seeds at once"):
+        check_memory(plan, engine_of(plan))

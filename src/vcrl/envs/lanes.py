@@ -44,6 +44,14 @@ def game_seed(salt: int, seed: int, episode: int) -> np.uint64:
     return np.random.SeedSequence([salt, seed, episode]).generate_state(1, np.uint64)[0]
 
 
+def news_of(env: VecEnv) -> list[str]:
+    """What an environment has to say since it was last asked, such as a process it had to start again."""
+    said: list[str] = getattr(env, "news", [])
+    fresh = said.copy()
+    said.clear()
+    return fresh
+
+
 class Lanes:
     """One lane per entry of `seeds`, each playing its games `episode`, `episode + 1`, ... forever.
 
@@ -101,11 +109,7 @@ class Lanes:
         return self._log.of(lane)
 
     def news(self) -> list[str]:
-        """What the environment has to say since it was last asked, such as a process it had to start again."""
-        said: list[str] = getattr(self.env, "news", [])
-        fresh = said.copy()
-        said.clear()
-        return fresh
+        return news_of(self.env)
 
     def save(self) -> Arrays:
         """Everything, as a flat dict of arrays."""

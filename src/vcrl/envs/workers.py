@@ -99,6 +99,9 @@ class Workers:
         return Step(*(part.copy() for part in parts))
 
     def save(self) -> Arrays | None:
+        for i, process in enumerate(self._processes):
+            if process.poll() is not None:
+                self._revive(i)
         parts = [self._ask(i, "save") for i in range(len(self._ranges))]
         if any(part is None for part in parts):
             return None

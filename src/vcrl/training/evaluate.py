@@ -11,7 +11,7 @@ import numpy as np
 
 from vcrl.core.types import Clock
 from vcrl.envs.base import VecEnv
-from vcrl.envs.lanes import Finished, game_seed
+from vcrl.envs.lanes import Finished, game_seed, news_of
 from vcrl.training.plan import Plan
 
 EVAL_SALT = 1  # evaluation games are never training games
@@ -40,6 +40,9 @@ class Field(NamedTuple):
     env: VecEnv
     act: Callable[..., Any]  # the lifted `play`
 
+    def news(self) -> list[str]:
+        return news_of(self.env)
+
 
 @contextmanager
 def field(plan: Plan, act: Callable[..., Any], lanes: int, training: bool = False) -> Iterator[Field]:
@@ -57,14 +60,23 @@ def scores(
     state: Any,
     episodes: int,
     progress: Callable[[int, int], None] = lambda done, all: None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> list[list[Finished]]:
     """The first `episodes` evaluation games of every seed, as many at once as a seed's protocol has."""
-    lanes = min(episodes, plan.protocol.eval_episodes)
+    lanes, count = min(episodes, plan.protocol.eval_episodes), len(plan.seeds)
     found: list[list[Finished]] = [[] for _ in plan.seeds]
     with field(plan, act, lanes) as ground:
+        # The last round may be short of games: its lanes play some more, which nobody counts.
+        every = -(-episodes // lanes) * lanes * count
         for start in range(0, episodes, lanes):
-            # The last round may be short of games: its lanes play some more, which nobody counts.
-            games = play(ground, state, range(start, start + lanes), progress=progress)
+            games = play(
+                ground,
+                state,
+                range(start, start + lanes),
+                progress=lambda done, _, before=start * count: progress(before + done, every),
+            )
+            for text in ground.news():
+                note(text)
             for mine, played in zip(found, games, strict=True):
                 mine.extend(game.finished for game in played)
     return [mine[:episodes] for mine in found]

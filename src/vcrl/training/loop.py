@@ -27,6 +27,7 @@ def train(
     What the folder already holds is continued, exactly; a finished run is left as it is.
     """
     if folder.read_status().get("state") == "done" and any(folder.checkpoint.glob("*.json")):
+        checkpoint.settle(folder.checkpoint, plan.protocol.budget)  # in case it was cut off just before that
         return "done"
     engine = engine_of(plan)
     training = Training(plan, engine)

@@ -21,6 +21,7 @@ from vcrl.runs.folder import RunFolder, run_path
 from vcrl.training import evaluate, loop
 from vcrl.training.console import Console
 from vcrl.training.engine import engine_of
+from vcrl.training.forecast import forecast
 from vcrl.training.memory import check_memory, need_in_bytes
 from vcrl.training.pack import unpack
 from vcrl.training.plan import Plan, Schedule, make_plan
@@ -138,17 +139,22 @@ def train_plan(
     """`train`, of a plan that is already made."""
     path = run_path(Path(out), plan.task.suite, plan.method, plan.task.name, plan.seeds, plan.digest)
     if reading.read_status(path).get("state") != "done":
-        check_memory(plan, engine_of(plan).lifted)
+        check_memory(plan, engine_of(plan))
     log = log or rich.console.Console()
     with (
         RunFolder.open(path, plan.identity | {"facts": facts(_accelerator())}) as folder,
         Console(f"{plan.method} {plan.task.name}", plan.seeds, plan.protocol.budget, log) as console,
     ):
-        replay, weights = need_in_bytes(plan, engine_of(plan).lifted)
+        replay, weights, work = need_in_bytes(plan, engine_of(plan))
         console.line(
             f"protocol {plan.protocol.name} [{plan.protocol.hash}]  {plan.protocol.budget:,} agent steps  "
-            f"{len(plan.seeds)} seeds  replay {replay / 1e6:,.1f} MB  weights {weights / 1e6:,.1f} MB"
+            f"{len(plan.seeds)} seeds  replay {replay / 1e6:,.1f} MB  weights {weights / 1e6:,.1f} MB  "
+            f"work {work / 1e6:,.1f} MB"
         )
+        if reading.read_status(path).get("state") != "done" and (
+            warning := forecast(plan, engine_of(plan).lifted)
+        ):
+            console.line(warning)
         try:
             ended = loop.train(plan, folder, console, halt)
         except KeyboardInterrupt:

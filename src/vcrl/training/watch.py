@@ -5,6 +5,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,7 @@ class Watch:
             self.folder.episode(game.seed, now, game.episode, game.score, game.length)
             self.recent[game.seed].append(game.score)
         for text in training.lanes.news():
-            self.events.append({"agent_steps": now, "event": text})
-            self.console.line(text)
+            self.note(training, text)
         row: dict[str, Any] = {}
         if metrics is not None and due(now, plan.schedule.log):
             self.guard(training)
@@ -106,15 +106,28 @@ class Watch:
             # By the rules of training: values are learned of episodes that end with a life.
             ground = evaluate.field(self.plan, lifted.play, lanes_for(self.plan), training=True)
             self.ground = self.opened.enter_context(ground)
-        return q_error(self.ground, lifted.values_along, training.trusted(), steps)
+        found = q_error(self.ground, lifted.values_along, training.trusted(), steps)
+        for text in self.ground.news():
+            self.note(training, text)
+        return found
 
     def evaluate(self, training: Training) -> None:
         episodes, state = self.plan.protocol.eval_episodes, training.trusted()
         for games in evaluate.scores(
-            self.plan, self.engine.lifted.play, state, episodes, self.console.evaluating
+            self.plan,
+            self.engine.lifted.play,
+            state,
+            episodes,
+            self.console.evaluating,
+            partial(self.note, training),
         ):
             for game in games:
                 self.folder.evaluation(game.seed, training.tick, game.episode, game.score, game.length)
+
+    def note(self, training: Training, text: str) -> None:
+        """Something happened that did not change the result but that a reader of it should know."""
+        self.events.append({"agent_steps": training.tick, "event": text})
+        self.console.line(text)
 
     def save(self, training: Training, rows: bool = True) -> None:
         """Begin a checkpoint. The disk is written to while training goes on; `saving.result()` waits for it."""

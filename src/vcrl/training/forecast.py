@@ -1,0 +1,55 @@
+"""How long a training will take where there is no accelerator, said before it begins."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vcrl.core.types import Clock
+from vcrl.training.console import duration
+from vcrl.training.lift import Lifted
+from vcrl.training.plan import Plan
+
+SHARE = 0.6  # of the speed of a plain matrix product that an update reaches on a CPU; 0.5 to 0.8 was seen
+LONG = 3600.0  # seconds below which nobody needs a warning
+
+
+def forecast(plan: Plan, lifted: Lifted) -> str | None:
+    """A line for who is about to wait for hours without a GPU; None where there is one, or little to do.
+
+    From the arithmetic of an update, as the compiler counts it, and the speed of one matrix product here.
+    """
+    if jax.default_backend() != "cpu":
+        return None
+    # Tracing takes a second or two, so small pictures are not even looked at.
+    if plan.task.spec.frame[0] * plan.task.spec.frame[1] < 64 * 64:
+        return None
+    calls = max(0, plan.protocol.budget - plan.config.learn_start)
+    seconds = calls * flop(plan, lifted) / (SHARE * speed())
+    if seconds < LONG:
+        return None
+    return (
+        f"no GPU found: about {duration(seconds)} (hours:minutes:seconds) of learning on this CPU. "
+        'With an NVIDIA GPU: pip install "jax[cuda13]". `vcrl demo` shows the methods in minutes on small games.'
+    )
+
+
+def flop(plan: Plan, lifted: Lifted) -> float:
+    """Floating-point operations of one agent step's learning, all seeds."""
+    seeds = jax.ShapeDtypeStruct((len(plan.seeds),), jnp.int32)
+    state, replay = jax.eval_shape(lifted.init, seeds), jax.eval_shape(lifted.empty, seeds)
+    lowered = lifted.learn.lower(state, replay, np.int32(0), Clock.at(0, 0), np.array(plan.seeds, np.int32))  # type: ignore
+    return float((lowered.cost_analysis() or {}).get("flops", 0.0))
+
+
+def speed(size: int = 1024, times: int = 5) -> float:
+    """Operations a second of a matrix product."""
+    square = jnp.ones((size, size))
+    product = jax.jit(jnp.matmul)
+    product(square, square).block_until_ready()
+    start = time.perf_counter()
+    for _ in range(times):
+        square = product(square, square) / size
+    square.block_until_ready()
+    return times * 2 * size**3 / (time.perf_counter() - start)
