@@ -1,8 +1,11 @@
 """A plan made executable, and the moving parts of one run."""
 
+import os
 import threading
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from vcrl.agents.base import Agent
@@ -130,6 +133,18 @@ def _ranks(replay: Replay) -> dict[str, Any]:
     return {"priority": replay.priority, "top": replay.top}
 
 
+def keep_compiled() -> None:
+    """Keep programs for a GPU on disk, where compiling takes half a minute; whoever has chosen a place keeps it.
+
+    Not for a CPU: compiling is quick there, and a program made on one computer may not run on the next that shares the
+    folder.
+    """
+    if jax.default_backend() == "cpu" or jax.config.jax_compilation_cache_dir is not None:  # type: ignore
+        return
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", str(cache / "vcrl" / "compiled"))
+
+
 _engines: dict[Any, Engine] = {}
 _lock = threading.Lock()
 
@@ -139,6 +154,7 @@ def engine_of(plan: Plan) -> Engine:
     key = (plan.config, plan.task.spec, plan.protocol, plan.capacity)
     with _lock:
         if key not in _engines:
+            keep_compiled()
             agent = make_rainbow(plan.config, plan.task.spec, plan.protocol)
             _engines[key] = Engine(agent, lift(agent, plan.task.spec, plan.capacity))
         return _engines[key]
