@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow check docs clean
+.PHONY: demo test slow browser check docs clean
 
 demo: .venv/ready
 	$(BIN)/vcrl demo
@@ -10,8 +10,13 @@ demo: .venv/ready
 test: .venv/ready
 	$(BIN)/python -m pytest
 
-slow: .venv/ready
+slow: .venv/ready browser
 	$(BIN)/python -m pytest -m slow
+
+# The browser in which the report page is tested: Debian's, or one that CHROMIUM names.
+browser:
+	@command -v "$${CHROMIUM:-chromium}" >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) \
+		|| (echo 'no chromium, and apt-get cannot install it: install one, and name it with CHROMIUM=/path' >&2; exit 1)
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

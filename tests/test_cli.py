@@ -50,6 +50,13 @@ BAD = {
     "methods --diff spr vrc": "did you mean vcr",
     "methods --suite tyo": "did you mean toy",
     "tasks --all": "unknown flag '--all'",
+    "ls nowhere": "no run folder at nowhere",
+    "ls --jsno": "did you mean --json",
+    "show nowhere": "no run folder at nowhere",
+    "compare nowhere elsewhere": "no run folder at nowhere",
+    "report": "name run folders",
+    "report nowhere": "no run folder at nowhere",
+    "report --bank nowhere": "no bank of runs at nowhere",
 }
 
 

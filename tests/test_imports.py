@@ -12,8 +12,19 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 # Imports that bring JAX along; `jaxtyping` does once an array type is named.
 JAX = {"jax", "jaxlib", "jaxtyping", "equinox", "optax"}
-WITHOUT_JAX = ["core.config", "core.errors", "core.protocol", "core.spec", "methods", "envs", "runs", "bench"]
+WITHOUT_JAX = [
+    "core.config",
+    "core.errors",
+    "core.protocol",
+    "core.spec",
+    "methods",
+    "envs",
+    "runs",
+    "bench",
+    "campaign",
+]
 
+PROGRAMS = ["campaign.scout"]  # processes of their own, for those who do without JAX
 TOP = ["cli", "demo"]  # the command line, and a command too long to stand in it
 
 
@@ -114,7 +125,7 @@ def test_objectives_know_nothing_else_of_ours(module: str):
     assert {m for m in ours(module) if not within(m, "objectives")} <= allowed
 
 
-@pytest.mark.parametrize("module", [m for m in FILES if within(m, *WITHOUT_JAX)])
+@pytest.mark.parametrize("module", [m for m in FILES if within(m, *WITHOUT_JAX) and not within(m, *PROGRAMS)])
 def test_planning_and_reporting_work_without_jax(module: str):
     ways = reached(module)
     assert not [ways[name] for name in JAX & ways.keys()]
@@ -126,7 +137,9 @@ def test_nets_and_objectives_do_not_import_each_other(module: str):
     assert not [m for m in ours(module) if within(m, other)]
 
 
-@pytest.mark.parametrize("module", [m for m in FILES if not within(m, "training", *TOP) and m != "vcrl"])
+@pytest.mark.parametrize(
+    "module", [m for m in FILES if not within(m, "training", *TOP, *PROGRAMS) and m != "vcrl"]
+)
 def test_nobody_imports_the_training_from_below(module: str):
     assert not [m for m in ours(module) if within(m, "training")]
 
@@ -137,13 +150,18 @@ def test_nobody_imports_the_command_line(module: str):
     assert {m for m in ours(module) if within(m, *TOP)} <= allowed
 
 
+@pytest.mark.parametrize("module", FILES)
+def test_nobody_imports_a_program(module: str):
+    assert not [m for m in ours(module) if within(m, *PROGRAMS)]
+
+
 def test_the_package_itself_imports_nothing_of_ours_before_it_is_asked():
     assert ours("vcrl") == set()
 
 
 def test_no_jax_in_the_process_either():
     """The statements may be right and a library may still bring it in."""
-    modules = [m for m in FILES if within(m, *WITHOUT_JAX)]
+    modules = [m for m in FILES if within(m, *WITHOUT_JAX) and not within(m, *PROGRAMS)]
     program = f"import sys, {', '.join(modules)}; print(*sorted({JAX!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

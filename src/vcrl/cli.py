@@ -174,6 +174,150 @@ class Demo:
         demo(self.out, parse_seeds(self.seeds), self.steps, self.games, self.methods)
 
 
+@dataclass
+class Ls:
+    """List the runs in a folder: what they are, how far they are, what they scored."""
+
+    folder: tyro.conf.Positional[str] = (
+        "runs"  # not a Path: tyro stumbles over its default next to a wrong flag
+    )
+    """where to look"""
+    json: bool = False
+    """as JSON, for programs"""
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        from vcrl.bench.listing import list_runs, listing_text
+
+        found = list_runs(Path(self.folder))
+        warn(found.left_out)
+        if not found.lines:
+            raise UserError(f"none of the {len(found.left_out)} runs in {self.folder} could be read")
+        print(as_json([line._asdict() for line in found.lines]) if self.json else listing_text(found.lines))
+
+
+@dataclass
+class Show:
+    """Show everything about one run: state, scores, protocol, settings, how it was made."""
+
+    folder: tyro.conf.Positional[Path]
+    json: bool = False
+    """as JSON, for programs"""
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        from vcrl.bench.listing import describe, description_text
+
+        told = describe(self.folder)
+        print(as_json(told) if self.json else description_text(told))
+
+
+@dataclass
+class Compare:
+    """Compare two runs: settings, protocol, scores."""
+
+    first: tyro.conf.Positional[Path]
+    second: tyro.conf.Positional[Path]
+    mixed: bool = False
+    """compare scores of different protocols nevertheless"""
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        from vcrl.bench.compare import compare
+
+        print(compare(self.first, self.second, self.mixed))
+
+
+@dataclass
+class Report:
+    """Write one web page about many runs: figures, tables, protocol, cost; it opens from disk."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS...")] = ()
+    """run folders, or folders of such"""
+    out: Path = Path("report")
+    """where index.html is written"""
+    bank: Path | None = None
+    """a folder of single runs that others published, to compare with"""
+    results: Path | None = None
+    """a folder of kept results, to compare with"""
+    methods: str | None = None
+    """which methods to show, such as spr,vcr; all if not given, of a bank those in the paper's table"""
+    mixed: bool = False
+    """put scores of different protocols into one figure; it says so"""
+    files: bool = False
+    """also write figures (PDF, SVG, PNG) and tables (Markdown, LaTeX), ours and the paper's"""
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        from vcrl.bench.report import report
+
+        chosen = None if self.methods is None else [m.strip() for m in self.methods.split(",") if m.strip()]
+        left_out, written = report(
+            self.runs, self.out, self.bank, self.results, chosen, self.mixed, self.files
+        )
+        warn(left_out)
+        print(f"wrote {written[0]}" + (f" and {len(written) - 1} files beside it" if written[1:] else ""))
+
+
+@dataclass
+class Campaign:
+    """Train methods on a whole suite: what is missing is done, what is finished is left, what crashed is tried again.
+
+    Settings of the methods can be changed by their paths, as in train, for all methods alike.
+    """
+
+    suite: tyro.conf.Positional[str]
+    methods: str
+    """a list such as spr,vcr"""
+    seeds: str | None = None
+    """0:10 for 0 to 9, or a list such as 0,3,7; the suite decides if not given"""
+    tasks: str | None = None
+    """a list of the suite's tasks; all of them if not given"""
+    steps: int | None = None
+    """agent steps; the suite's protocol decides if not given"""
+    group: int | None = None
+    """seeds trained together in one run; as many as fit and keep all GPUs busy if not given"""
+    dry_run: bool = False
+    """show the runs and the forecast, start nothing"""
+    out: Path = Path("runs")
+    """where run folders are made"""
+    gpus: str | None = None
+    """a list such as 0,1, or none for the CPU; all there are if not given"""
+    gpu_memory: float | None = None
+    """GB of each GPU, where it cannot be asked"""
+    retries: int = 2
+    """how often a run that crashed is tried again"""
+    engine: str = "local"
+    """local, ray or slurm"""
+    print: bool = False
+    """with --engine slurm: print the array script"""
+    protocol: str | None = None
+    """another protocol than the suite's, such as atari100k-sticky"""
+    evaluate_every: int = 0
+    """as in train"""
+    q_error_every: int = 1000
+    """as in train"""
+    gradients_every: int = 1000
+    """as in train"""
+    log_every: int = 100
+    """as in train"""
+
+    def run(self, rest: list[str]) -> None:
+        changes = parse_changes(self, rest)
+        seeds = None if self.seeds is None else parse_seeds(self.seeds)
+        from vcrl.campaign.ask import make_ask
+        from vcrl.campaign.run import campaign
+
+        names = ("steps", "protocol", "evaluate_every", "q_error_every", "gradients_every", "log_every")
+        options = {name: getattr(self, name) for name in names}
+        ask = make_ask(self.suite, self.methods, self.tasks, seeds, self.out, options, changes)
+        code = campaign(
+            ask, self.group, self.gpus, self.gpu_memory, self.retries, self.engine, self.dry_run, self.print
+        )
+        if code:
+            raise SystemExit(code)
+
+
 COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "eval": Eval,
@@ -181,6 +325,11 @@ COMMANDS: dict[str, type[Command]] = {
     "methods": Methods,
     "tasks": Tasks,
     "demo": Demo,
+    "campaign": Campaign,
+    "ls": Ls,
+    "show": Show,
+    "compare": Compare,
+    "report": Report,
 }
 
 
@@ -206,6 +355,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         print(f"vcrl: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except BrokenPipeError:  # `vcrl ls | head` has what it wants
+        sys.stderr.close()
+        raise SystemExit(0) from None
     except KeyboardInterrupt:
         print("vcrl: interrupted; the same command continues from the last checkpoint", file=sys.stderr)
         raise SystemExit(130) from None
@@ -263,6 +415,17 @@ def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
 def refuse(command: Command, rest: list[str]) -> None:
     if rest:
         raise unknown("flag", rest[0], [f"--{name}" for name in [*flags(command), "help"]])
+
+
+def warn(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(f"vcrl: left out: {line}", file=sys.stderr)
+
+
+def as_json(value: Any) -> str:
+    import json
+
+    return json.dumps(value, indent=2, allow_nan=False)
 
 
 def flags(command: Any) -> list[str]:

@@ -78,6 +78,14 @@ def test_the_band_is_the_bootstrap_interval(curves):
         assert (heights.min(), heights.max()) == pytest.approx((expected.low[i], expected.high[i]))
 
 
+def test_many_seeds_are_a_band_without_single_lines():
+    figure = figures.learning_curves({"catch": {"vcr": curve(0, runs=21), "spr": curve(1, runs=20)}})
+    assert [found.get_label() for found in figure.axes[0].lines] == ["spr", "vcr"]
+    assert "single seeds" not in texts(figure)[1]
+    bars = figures.interval_bars({"catch": {"vcr": np.arange(21.0)}})
+    assert [found.get_label() for found in bars.axes[0].lines] == ["vcr"]
+
+
 def test_references_are_level_lines_with_a_name(curves):
     figure = figures.learning_curves(curves, references={"catch": {"random": -0.6, "optimal": 9.0}})
     axis = figure.axes[0]
@@ -95,7 +103,9 @@ def test_methods_differ_in_colour_line_and_marker_and_keep_them(curves):
     alone = figures.learning_curves({"catch": {"vcr": curve(0)}}).axes[0]
     assert line(alone, "vcr").get_color() == line(axis, "vcr").get_color()
     assert list(looks.looks(["mine", "vcr", "rainbow"])) == ["rainbow", "vcr", "mine"]
-    assert len({looks.looks([*METHODS, "a", "b", "c"])[m] for m in (*METHODS, "a", "b", "c")}) == 6
+    many = looks.looks([*METHODS, *map(str, range(11))])
+    assert len(set(many.values())) == 14
+    assert len({look.marker for look in many.values()}) == 14
 
 
 def test_seeds_that_turned_non_finite_are_left_out_and_told(curves):
@@ -136,6 +146,18 @@ def test_q_errors_are_solid_when_imagined_and_dashed_when_real(q_curves):
     assert axis.get_ylim()[0] == 0
 
 
+def test_q_errors_of_many_tasks_are_a_grid():
+    tasks = [f"t{i}" for i in range(11)]  # the paper has four and seven
+    q_curves = {t: {m: {"imagined": positive(i)} for m in METHODS} for i, t in enumerate(tasks)}
+    figure = figures.q_error_curves(q_curves)
+    assert [axis.get_title(loc="left") for axis in figure.axes] == tasks
+    cells = {(s.rowspan.start, s.colspan.start) for s in (a.get_subplotspec() for a in figure.axes)}
+    assert len(cells) == 11 and {column for _, column in cells} == {0, 1, 2, 3}
+    middle = np.sort(q_curves["t7"]["spr"]["imagined"].values, axis=0)[1:4].mean(axis=0)
+    np.testing.assert_allclose(line(figure.axes[7], "spr imagined").get_ydata(), middle)
+    assert texts(figure)[0] == [*METHODS, "imagined"]
+
+
 def test_an_unknown_kind_of_q_error_is_refused():
     with pytest.raises(UserError, match="did you mean imagined"):
         figures.q_error_curves({"catch": {"vcr": {"imagine": positive(0)}}})
@@ -146,7 +168,8 @@ def test_interval_bars_show_iqm_and_interval():
     figure = figures.interval_bars(scores, label="normalised score")
     (axis,) = figure.axes
     for bar, method in zip(axis.patches, METHODS, strict=True):
-        expected = stats.interval([scores["catch"][method]], stats.iqm)
+        expected = stats.Interval(*(end[0] for end in stats.band(scores["catch"][method][:, None])))
+        assert expected.point == pytest.approx(stats.iqm([scores["catch"][method]]))
         assert (bar.get_x(), bar.get_x() + bar.get_width()) == pytest.approx((expected.low, expected.high))
         assert line(axis, method).get_xdata()[0] == pytest.approx(expected.point)
     assert [tick.get_text() for tick in axis.get_yticklabels()] == list(METHODS)
@@ -212,11 +235,23 @@ def test_saving_writes_a_picture_that_is_not_blank(curves, tmp_path):
 
 
 def test_the_same_data_gives_the_same_bytes(curves, tmp_path):
-    first = figures.save(figures.learning_curves(curves), tmp_path / "a")
+    kinds = ["png", "svg", "pdf"]
+    first = figures.save(figures.learning_curves(curves), tmp_path / "a", kinds)
     with matplotlib.rc_context({"lines.linewidth": 9, "axes.facecolor": "red", "svg.hashsalt": "other"}):
-        second = figures.save(figures.learning_curves(curves), tmp_path / "b")
+        second = figures.save(figures.learning_curves(curves), tmp_path / "b", kinds)
+    assert first[2].read_bytes().startswith(b"%PDF-") and len(first) == 3
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
+
+
+def test_saving_again_gives_the_same_and_an_unknown_kind_nothing(curves, tmp_path):
+    figure = figures.learning_curves(curves)
+    (one,) = figures.save(figure, tmp_path / "a", ["svg"])
+    (other,) = figures.save(figure, tmp_path / "b", ["svg"])
+    assert one.read_bytes() == other.read_bytes()
+    with pytest.raises(UserError, match="did you mean png"):
+        figures.save(figure, tmp_path / "new" / "c", ["svg", "pngg"])
+    assert not (tmp_path / "new").exists()
 
 
 def test_an_unwritable_place_is_told_in_a_line(curves, tmp_path):

@@ -6,7 +6,17 @@ import pytest
 from rich.console import Console
 
 from vcrl.bench.stats import Interval
-from vcrl.bench.tables import Summary, interval_text, rich_table, summary_table
+from vcrl.bench.tables import (
+    Cell,
+    Column,
+    Sheet,
+    Summary,
+    interval_text,
+    markdown,
+    rich_table,
+    sheet_markdown,
+    summary_table,
+)
 
 ROWS = [
     Summary(
@@ -62,3 +72,32 @@ def test_no_rows_give_a_heading():
 )
 def test_intervals_are_written_with_the_digits_they_deserve(value, text):
     assert interval_text(value) == text
+
+
+SHEET = """
+**Of 2 \\* games.**
+
+| a\\|b  |       K |
+| ----- | ------: |
+| x\\<y  | **1.5** |
+| d_MSE |       - |
+
+A note.
+
+Another.
+"""
+
+
+def test_a_sheet_is_markdown_with_the_best_bold_and_nothing_else_marked():
+    rows = [[Cell("x<y"), Cell("1.5", best=True)], [Cell("d_MSE"), Cell("-")]]
+    sheet = Sheet("Of 2 * games", ["a|b", "K"], [False, True], rows, notes=("A note", "Another"))
+    assert sheet_markdown(sheet) == SHEET.strip()
+
+
+def test_a_line_break_cannot_leave_its_cell():
+    sheet = Sheet("c", ["a"], [False], [[Cell("x\n| y")]])
+    assert sheet_markdown(sheet).splitlines()[-1] == r"| x \| y |"
+
+
+def test_the_rule_of_a_narrow_column_is_a_rule():
+    assert markdown([Column("K", ["5"], True)]).splitlines()[1] == "| -: |"

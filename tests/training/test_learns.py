@@ -1,4 +1,4 @@
-"""Whole trainings: every method learns, well above random play."""
+"""Whole trainings: every kind of method learns, well above random play."""
 
 import io
 
@@ -7,16 +7,18 @@ import pytest
 from rich.console import Console
 
 from vcrl.envs.registry import normalise
-from vcrl.methods.library import METHODS
 from vcrl.training.plan import Schedule
 from vcrl.training.run import train
 
 SEEDS = (0, 1, 2)
+# One of every kind that learns in half a minute. PlayVirtual takes longer; ablations differ from these by a number or a switch, and all train on real frames in
+# `test_atari_training.py`.
+KINDS = ("rainbow", "der", "otr", "curl", "drq-eps", "spr", "vcr", "vcr-mse-a")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_learns_catch(method, tmp_path):
+@pytest.mark.parametrize("method", KINDS)
+def test_every_kind_of_method_learns_catch(method, tmp_path):
     schedule = Schedule(log=500, gradients=0, q_error=2000)
     run = train(method, "catch", SEEDS, None, None, schedule, tmp_path, Console(file=io.StringIO()))
     scores = np.array([normalise(run.plan.task, score) for score in run.scores().values()])

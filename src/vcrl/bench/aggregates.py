@@ -3,13 +3,12 @@
 Scores are a matrix (runs x tasks) per method, the form of rliable. NaN is a run that is missing, and is left out; any
 other score that is not finite is refused. Methods, and tasks of one method, may have different numbers of runs: mean,
 median, optimality gap, profiles and probabilities of improvement weigh every task the same, the IQM pools the runs
-there are. A task of which a method has no run at all is refused by name: `on_common_tasks` takes it from everybody.
+there are. A task of which a method has no run at all is refused by name; `scores.shared` tells the others.
 
 Intervals are percentiles of a stratified bootstrap: runs are redrawn within each task.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,15 +22,9 @@ STATISTICS = ("iqm", "optimality_gap", "median", "mean")
 LESS_IS_BETTER = ("optimality_gap",)
 
 
-class Common(NamedTuple):
-    """Scores on the tasks that every method has, and those tasks; `left_out` has a line for each of the others."""
-
-    scores: dict[str, np.ndarray]
-    tasks: list[str]
-    left_out: list[str]
-
-
-def present(matrix: np.ndarray, where: str = "scores", tasks: Sequence[str] | None = None) -> list[np.ndarray]:
+def present(
+    matrix: np.ndarray, where: str = "scores", tasks: Sequence[str] | None = None
+) -> list[np.ndarray]:
     """The runs that are there, an array per task."""
     matrix = np.asarray(matrix, dtype=float)
     if matrix.ndim != 2 or matrix.shape[1] == 0:
@@ -48,24 +41,9 @@ def present(matrix: np.ndarray, where: str = "scores", tasks: Sequence[str] | No
     return found
 
 
-def on_common_tasks(scores: Matrices, tasks: Sequence[str]) -> Common:
-    """Without the tasks of which some method has no run, since averages over different tasks do not compare."""
-    if not scores:
-        raise UserError("no scores: at least one method is needed")
-    there = {m: ~np.isnan(np.asarray(x, dtype=float)).all(axis=0) for m, x in scores.items()}
-    kept = np.logical_and.reduce(list(there.values()))
-    lines = [
-        f"{task}: no run of {', '.join(m for m in scores if not there[m][i])}"
-        for i, task in enumerate(tasks)
-        if not kept[i]
-    ]
-    if not kept.any():
-        raise UserError(f"no task has runs of all of {', '.join(scores)}: compare fewer methods")
-    return Common(
-        {m: np.asarray(x, dtype=float)[:, kept] for m, x in scores.items()},
-        [task for i, task in enumerate(tasks) if kept[i]],
-        lines,
-    )
+def published(point: float) -> Interval:
+    """A number of which no interval is known."""
+    return Interval(point, np.nan, np.nan)
 
 
 def runs_per_task(matrix: np.ndarray) -> tuple[int, int]:
@@ -128,14 +106,14 @@ def profiles(
     taus = np.asarray(taus, dtype=float)
     found: dict[str, Band] = {}
     for method, matrix in scores.items():
-        rng, runs = np.random.default_rng(seed), present(matrix, method, tasks)
+        runs = present(matrix, method, tasks)
         point, drawn = np.zeros(len(taus)), np.zeros((draws, len(taus)))
-        for task in runs:
-            above = (task[:, None] > taus) / (len(task) * len(runs))
-            point += above.sum(axis=0)
-            drawn += redraws(rng, draws, len(task)) @ above
-        low, high = np.quantile(drawn, ends(level), axis=0)
-        found[method] = Band(point, low, high)
+        for task, counts in zip(runs, redraws(_sizes(runs), draws, seed), strict=True):
+            above = (task[:, None] > taus).astype(np.float32)
+            point += above.mean(axis=0)
+            drawn += (counts @ above) / len(task)
+        low, high = np.quantile(drawn / len(runs), ends(level), axis=0)
+        found[method] = Band(point / len(runs), low, high)
     return found
 
 
@@ -152,22 +130,25 @@ def improvement(
 
     A tie counts half.
     """
-    runs = [present(x, name, tasks) for x, name in ((first, "the first method"), (second, "the second method"))]
+    runs = [
+        present(x, name, tasks) for x, name in ((first, "the first method"), (second, "the second method"))
+    ]
     if len(runs[0]) != len(runs[1]):
         raise UserError(f"the methods have {len(runs[0])} and {len(runs[1])} tasks: they must have the same")
-    rng = np.random.default_rng(seed)
+    counts = [redraws(_sizes(x), draws, (seed, i)) for i, x in enumerate(runs)]
     point, drawn = 0.0, np.zeros(draws)
-    for a, b in zip(*runs, strict=True):
-        wins = (np.sign(a[:, None] - b) + 1) / (2 * a.size * b.size * len(runs[0]))
-        point += float(wins.sum())
-        drawn += ((redraws(rng, draws, a.size) @ wins) * redraws(rng, draws, b.size)).sum(axis=1)
-    return Interval(point, *_percentiles(drawn, level))
+    for a, b, first_counts, second_counts in zip(*runs, *counts, strict=True):
+        wins = (np.sign(a[:, None] - b) + 1).astype(np.float32)  # 2, 1 or 0 for a win, a tie or a loss
+        pairs = 2 * a.size * b.size
+        point += float(wins.sum(dtype=float)) / pairs
+        drawn += np.einsum("ij,ij->i", first_counts @ wins, second_counts) / pairs
+    return Interval(point / len(runs[0]), *_percentiles(drawn / len(runs[0]), level))
 
 
 def improvements(
     scores: Matrices, pairs: Sequence[tuple[str, str]] | None = None, **options: int | float
 ) -> dict[tuple[str, str], Interval]:
-    """Probability of improvement of the first over the second for each pair: by default, of the last over the others."""
+    """Probability of improvement of the first over the second, for each pair; by default, of the last over the rest."""
     names = list(scores)
     pairs = [(names[-1], other) for other in names[:-1]] if pairs is None else pairs
     for name in (name for pair in pairs for name in pair):
@@ -187,6 +168,10 @@ def _chosen(names: Sequence[str], threshold: float) -> dict[str, Statistic]:
         if name not in known:
             raise unknown("statistic", name, known)
     return {name: known[name] for name in names}
+
+
+def _sizes(runs: list[np.ndarray]) -> tuple[int, ...]:
+    return tuple(len(task) for task in runs)
 
 
 def _percentiles(drawn: np.ndarray, level: float) -> tuple[float, float]:

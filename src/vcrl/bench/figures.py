@@ -1,11 +1,10 @@
 """One function per figure: plain data in, a matplotlib `Figure` out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -19,14 +18,17 @@ from vcrl.bench.looks import (
     STYLE,
     Look,
     count_seeds,
+    draw_band,
     fit_notes,
+    key,
     label_edges,
+    legend,
     looks,
     panels,
     save,
     steps_axis,
 )
-from vcrl.bench.stats import band, interval, iqm
+from vcrl.bench.stats import band, tasks_of
 from vcrl.core.errors import UserError, unknown
 
 __all__ = ["Curve", "Known", "interval_bars", "learning_curves", "q_error_curves", "save", "seed_scores"]
@@ -35,6 +37,7 @@ NOTES = ["lines: IQM over seeds", "bands: 95% bootstrap interval"]
 SEED: dict[str, Any] = {"markersize": 4, "markeredgecolor": "white", "markeredgewidth": 0.4}
 MEAN: dict[str, Any] = {"markersize": 6.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
 DOT: dict[str, Any] = {"markersize": 2.6, "markeredgecolor": "white", "markeredgewidth": 0.3}
+FEW, LINES = 20, 40  # more single seeds than these, in a row or in a panel of curves, are a smear
 KINDS: dict[str, Any] = {"imagined": "-", "real": (0, (4, 1.6))}
 
 
@@ -73,13 +76,16 @@ def learning_curves(
             curve = _finite(methods[method], f"{task}, {method}")
             counts.append(len(curve.values))
             left_out[method] += len(methods[method].values) - len(curve.values)
-            axis.plot(curve.steps, curve.values.T, color=look.color, alpha=0.22, linewidth=0.6, label="_seed")
+            if sum(len(c.values) for c in methods.values()) <= LINES:
+                style = {"color": look.color, "alpha": 0.22, "linewidth": 0.6, "label": "_seed"}
+                axis.plot(curve.steps, curve.values.T, **style)
             _draw(axis, curve, look, look.line, method, place)
         _levels(axis, (references or {}).get(task, {}))
         count_seeds(axis, counts)
     label_edges(axes, "agent steps", label)
-    keys = [_key(m, s, s.line) for m, s in styles.items()]
-    _legend(figure, keys, [*NOTES, "faint lines: single seeds"], left_out)
+    keys = [key(m, s, s.line) for m, s in styles.items()]
+    faint = any(line.get_label() == "_seed" for axis in axes for line in axis.lines)
+    legend(figure, keys, [*NOTES, *(["faint lines: single seeds"] if faint else [])], left_out)
     return figure
 
 
@@ -107,16 +113,16 @@ def q_error_curves(
             axis.set_ylim(bottom=0.0)  # the size of an error counts, not only its change
         count_seeds(axis, counts)
     label_edges(axes, "agent steps", label)
-    keys = [_key(m, s, "none") for m, s in styles.items()]
+    keys = [key(m, s, "none") for m, s in styles.items()]
     used = {k for task in curves.values() for kinds in task.values() for k in kinds}
     keys += [Line2D([], [], color=INK, linestyle=KINDS[k], label=k) for k in KINDS if k in used]
-    _legend(figure, keys, NOTES, left_out)
+    legend(figure, keys, NOTES, left_out)
     return figure
 
 
 @matplotlib.rc_context(STYLE)
 def interval_bars(scores: Mapping[str, Mapping[str, np.ndarray]], *, label: str = "score") -> Figure:
-    """IQM with its 95% interval for every method, a panel per task; dots are the runs in `scores`."""
+    """IQM with its 95% interval for every method, a panel per task; markers are the runs, where few."""
     styles = looks(m for task in scores.values() for m in task)
     height = 0.30 * len(styles) + 0.75
     figure, axes = panels(list(scores), size=(2.6, height), extra=0.3)
@@ -125,10 +131,12 @@ def interval_bars(scores: Mapping[str, Mapping[str, np.ndarray]], *, label: str 
             if method not in methods:
                 continue
             runs = np.asarray(methods[method], dtype=float)
-            point, low, high = interval([runs], iqm, names=[f"{task}, {method}"])
+            (runs,) = tasks_of([runs], [f"{task}, {method}"])
+            point, low, high = (float(end[0]) for end in band(runs[:, None]))
             axis.barh(row, high - low, left=low, height=0.56, color=look.color, alpha=0.35, linewidth=0)
             axis.plot([point, point], [row - 0.28, row + 0.28], color=look.color, linewidth=2.2, label=method)
-            axis.plot(runs, np.full(len(runs), row), look.marker, color=look.color, label="_seed", **DOT)
+            if len(runs) <= FEW:
+                axis.plot(runs, np.full(len(runs), row), look.marker, color=look.color, label="_seed", **DOT)
         axis.set_yticks(range(len(styles)), list(styles))
         axis.set_ylim(len(styles) - 0.45, -0.55)  # first method on top
         axis.tick_params(axis="y", length=0)
@@ -137,7 +145,9 @@ def interval_bars(scores: Mapping[str, Mapping[str, np.ndarray]], *, label: str 
         axis.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
         count_seeds(axis, (len(runs) for runs in methods.values()))
     label_edges(axes, label, "")
-    notes = ["ticks: IQM over seeds", "bars: 95% bootstrap interval", "markers: single seeds"]
+    notes = ["ticks: IQM over seeds", "bars: 95% bootstrap interval"]
+    if any(line.get_label() == "_seed" for axis in axes for line in axis.lines):
+        notes.append("markers: single seeds")
     title = fit_notes(notes, figure.get_size_inches()[0])
     figure.legend(handles=[], title=title, title_fontproperties={"size": 7}, loc="outside lower center")
     return figure
@@ -186,7 +196,7 @@ def seed_scores(
         Patch(color="#e3e3e3", label="90% of published runs"),
         Patch(color="#a9a9a9", label="95% of means of as many"),
     ]
-    _legend(figure, keys, [], {})
+    legend(figure, keys, [], {})
     return figure
 
 
@@ -199,26 +209,8 @@ def _finite(curve: Curve, where: str) -> Curve:
 
 
 def _draw(axis: Axes, curve: Curve, look: Look, line: Any, name: str, place: int) -> None:
-    """The IQM with its band; `place` staggers the markers, so that those of close lines do not cover."""
-    if len(curve.values) == 0:
-        return
-    middle = band(curve.values)
-    fill = {"color": look.color, "alpha": 0.18, "linewidth": 0, "label": f"_{name} band"}
-    axis.fill_between(curve.steps, middle.low, middle.high, **fill)
-    every = max(1, len(curve.steps) // 5)
-    axis.plot(
-        curve.steps,
-        middle.point,
-        color=look.color,
-        linestyle=line,
-        linewidth=1.7,
-        marker=look.marker,
-        markevery=(min(place * every // 3, len(curve.steps) - 1), every),
-        markersize=4,
-        markeredgecolor="white",
-        markeredgewidth=0.5,
-        label=name,
-    )
+    if len(curve.values):
+        draw_band(axis, curve.steps, band(curve.values), look, line, name, place)
 
 
 def _levels(axis: Axes, levels: Mapping[str, float]) -> None:
@@ -240,26 +232,3 @@ def _levels(axis: Axes, levels: Mapping[str, float]) -> None:
     low, high = axis.get_ylim()
     named = max(levels.values(), default=low) + 0.08 * (high - low)
     axis.set_ylim(low, max(high, named))  # keeps the highest name out of the title
-
-
-def _key(method: str, look: Look, line: Any) -> Line2D:
-    style = {"color": look.color, "marker": look.marker, "markersize": 4.5, "linewidth": 1.7}
-    return Line2D([], [], linestyle=line, label=method, **style)
-
-
-def _legend(figure: Figure, keys: Sequence[Artist], notes: list[str], left_out: Mapping[str, int]) -> None:
-    """One legend below all panels: the notes above the keys, both broken to the width of the figure."""
-    room = figure.get_size_inches()[0]
-    missing = ", ".join(f"{count} of {method}" for method, count in left_out.items() if count)
-    notes = [*notes, f"non-finite runs left out: {missing}"] if missing else notes
-    entries = [0.6 + 0.065 * len(str(key.get_label())) for key in keys]  # about their widths in inches
-    legend = figure.legend(
-        handles=keys,
-        title=fit_notes(notes, room) or None,
-        title_fontproperties={"size": 7},
-        loc="outside lower center",
-        ncols=len(keys) if sum(entries) < room else max(1, int(room / max(entries))),
-        handlelength=2.6,
-        columnspacing=1.8,
-    )
-    legend.get_title().set_multialignment("center")

@@ -1,17 +1,21 @@
 """How every figure looks: colours, panels, ticks, and writing it to disk."""
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
+import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from vcrl.core.errors import UserError
+from vcrl.bench.stats import Band
+from vcrl.core.errors import UserError, unknown
 from vcrl.runs.files import write_atomic, writing
 
 INK, QUIET = "#222222", "#6b6b6b"
@@ -39,13 +43,18 @@ STYLE: dict[Any, Any] = {
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "savefig.bbox": None,
+    "pdf.fonttype": 42,  # whole fonts, as publishers ask for
     "svg.fonttype": "path",  # looks the same where the font is not installed
     "svg.hashsalt": "vcrl",  # otherwise identifiers are random, and the same data gives different files
 }
 
 
 # No date and no version in the files.
-PLAIN: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+PLAIN: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 
 
 class Look(NamedTuple):
@@ -66,6 +75,7 @@ LOOKS = (
     Look("#CC79A7", (0, (8, 2)), "P"),
     Look("#E69F00", (0, (2, 2)), "X"),
 )
+MORE = ("<", ">", "*", "h", "p", "d", "8")  # markers of those beyond, which repeat hues with other lines
 USUAL = ("rainbow", "spr", "vcr")  # keep their looks whichever of them a figure shows
 
 
@@ -75,7 +85,14 @@ def looks(methods: Iterable[str]) -> dict[str, Look]:
     others = [m for m in found if m not in USUAL]
     order = [m for m in USUAL if m in found] + others
     place = {m: USUAL.index(m) if m in USUAL else len(USUAL) + others.index(m) for m in order}
-    return {m: LOOKS[place[m] % len(LOOKS)] for m in order}
+    return {m: _look(place[m]) for m in order}
+
+
+def _look(place: int) -> Look:
+    turn, at = divmod(place, len(LOOKS))
+    if turn == 0:
+        return LOOKS[at]
+    return Look(LOOKS[at].color, LOOKS[(at + 3 * turn) % len(LOOKS)].line, MORE[at])
 
 
 def panels(
@@ -145,13 +162,61 @@ def fit_notes(notes: Sequence[str], room: float) -> str:
     return "\n".join(lines)
 
 
+def draw_band(axis: Axes, x: np.ndarray, middle: Band, look: Look, line: Any, name: str, place: int) -> None:
+    """A line with its band; `place` staggers the markers, so that those of close lines do not cover."""
+    fill = {"color": look.color, "alpha": 0.18, "linewidth": 0, "label": f"_{name} band"}
+    axis.fill_between(x, middle.low, middle.high, **fill)
+    every = max(1, len(x) // 5)
+    axis.plot(
+        x,
+        middle.point,
+        color=look.color,
+        linestyle=line,
+        linewidth=1.7,
+        marker=look.marker,
+        markevery=(min(place * every // 3, len(x) - 1), every),
+        markersize=4,
+        markeredgecolor="white",
+        markeredgewidth=0.5,
+        label=name,
+    )
+
+
+def key(method: str, look: Look, line: Any) -> Line2D:
+    """What stands for a method in a legend."""
+    style = {"color": look.color, "marker": look.marker, "markersize": 4.5, "linewidth": 1.7}
+    return Line2D([], [], linestyle=line, label=method, **style)
+
+
+def legend(figure: Figure, keys: Sequence[Artist], notes: list[str], left_out: Mapping[str, int]) -> None:
+    """One legend below all panels: the notes above the keys, both broken to the width of the figure."""
+    room = figure.get_size_inches()[0]
+    missing = ", ".join(f"{count} of {method}" for method, count in left_out.items() if count)
+    notes = [*notes, f"non-finite runs left out: {missing}"] if missing else notes
+    entries = [0.6 + 0.065 * len(str(one.get_label())) for one in keys]  # about their widths in inches
+    drawn = figure.legend(
+        handles=keys,
+        title=fit_notes(notes, room) or None,
+        title_fontproperties={"size": 7},
+        loc="outside lower center",
+        ncols=len(keys) if sum(entries) < room else max(1, int(room / max(entries))),
+        handlelength=2.6,
+        columnspacing=1.8,
+    )
+    drawn.get_title().set_multialignment("center")
+
+
 def save(figure: Figure, path: str | Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write `path`.png and `path`.svg, each whole or not at all; the same figure gives the same bytes."""
+    """Write `path`.png and `path`.svg, or .pdf, each whole or not at all; the same figure gives the same bytes."""
     stem, written = Path(path), []
+    for kind in kinds:
+        if kind not in PLAIN:
+            raise unknown("kind of figure", kind, PLAIN)
     for kind in kinds:
         image, out = io.BytesIO(), stem.with_name(f"{stem.name}.{kind}")
         with matplotlib.rc_context(STYLE):
             figure.savefig(image, format=kind, dpi=200, metadata=PLAIN[kind])
+        figure.set_layout_engine("none")  # laid out once: again would take as long, and move things a little
         with writing(out):
             out.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(out, image.getvalue())

@@ -142,7 +142,9 @@ def small_ablations() -> dict[str, dict[str, dict[str, float]]]:
     """Human-normalised means by table ("prediction head", "noisy net"), variant and game."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for row in _rows("paper_small_ablations.csv"):
-        found.setdefault(row["table"], {}).setdefault(row["variant"], {})[row["task"]] = float(row["normalised"])
+        found.setdefault(row["table"], {}).setdefault(row["variant"], {})[row["task"]] = float(
+            row["normalised"]
+        )
     return found
 
 
@@ -167,9 +169,11 @@ def _aggregates(protocol: str) -> list[tuple[str, Aggregate]]:
     found = []
     for row in _rows("paper_aggregates.csv"):
         if row["protocol"] == protocol:
-            texts = [row[name] for name in ("iqm", "optimality_gap", "median")]
-            numbers = [round(float(text) / scale, 5) if text else None for text in texts]
-            found.append((row["table"], Aggregate(row["method"], *numbers, row["source"])))
+            iqm, gap, median = (
+                round(float(row[name]) / scale, 5) if row[name] else None
+                for name in ("iqm", "optimality_gap", "median")
+            )
+            found.append((row["table"], Aggregate(row["method"], iqm, gap, median, row["source"])))
     return found
 
 

@@ -1,4 +1,4 @@
-"""All scores in one tidy table: run folders, kept results, the paper and banks of published runs, each row with its source.
+"""All scores in one tidy table, each row with its source: run folders, kept results, the paper, banks of runs.
 
 Published and own numbers are never merged: `matrix` names a method of another source with that source. Scores of
 different protocols are not aggregated unless told so.
@@ -6,7 +6,6 @@ different protocols are not aggregated unless told so.
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -15,13 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vcrl.bench import paper, results
+from vcrl.bench.folders import BAD, LARGEST, read_checked, run_folders
 from vcrl.bench.results import Row
 from vcrl.core.errors import UserError, unknown
-from vcrl.runs.reading import CONFIG, Run, read_run
-
-DEPTH = 6  # folders below the one given; a run lies at suite/method/task/run
-LARGEST = 16 * 2**20  # bytes of a JSON file that anybody could mean
-BAD = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, MemoryError)
 
 
 class Score(NamedTuple):
@@ -62,6 +57,7 @@ class Origin(NamedTuple):
     commit: str
     command: str
     hardware: str
+    gpu: bool  # or another accelerator: hours are then its own
     seconds: float  # wall clock of the whole run
     finished: str
 
@@ -72,29 +68,31 @@ class Found(NamedTuple):
     rows: list[Score]
     left_out: list[str]
     protocols: dict[str, dict[str, Any]]  # by hash, of runs whose folder is there
+    configs: dict[str, dict[str, Any]]  # likewise
     origins: list[Origin]
 
 
 def join(*found: Found) -> Found:
-    protocols = {key: value for one in found for key, value in one.protocols.items()}
     return Found(
         [row for one in found for row in one.rows],
         [line for one in found for line in one.left_out],
-        protocols,
+        {key: value for one in found for key, value in one.protocols.items()},
+        {key: value for one in found for key, value in one.configs.items()},
         [origin for one in found for origin in one.origins],
     )
 
 
 def read_runs(paths: Iterable[Path]) -> Found:
     """Run folders, or folders of such; a run that is damaged or not finished is named and left out."""
-    found = Found([], [], {}, [])
+    found = Found([], [], {}, {}, [])
     taken: dict[tuple[Any, ...], str] = {}
-    for path in dict.fromkeys(folder for path in paths for folder in run_folders(path)):
+    for path in dict.fromkeys(folder for root in paths for folder in run_folders(root)):
         try:
             run = read_checked(path)
             rows = results.score_rows(run)[0]
             scores = [_own(row, "run", str(path), len(rows)) for row in rows]
             origin = _origin(rows[0], "run", str(path))
+            origin = origin._replace(gpu=bool((run.record.get("facts") or {}).get("accelerator")))
         except UserError as error:
             found.left_out.append(str(error))
             continue
@@ -115,13 +113,14 @@ def read_runs(paths: Iterable[Path]) -> Found:
                 used += 1
         if used:
             found.protocols[scores[0].protocol_hash] = run.record["protocol"]
+            found.configs[scores[0].config_hash] = run.record["config"]
             found.origins.append(origin)
     return found
 
 
 def read_results(folder: Path) -> Found:
     """The tables of results/, by `bench/results.py`."""
-    found = Found([], [], {}, [])
+    found = Found([], [], {}, {}, [])
     names = results.suites(folder)
     if not names:
         raise UserError(
@@ -167,7 +166,7 @@ def read_paper() -> Found:
             for task, (score, _) in tasks.items():
                 told = ("paper", "table of DMControl", protocol, "", "", paper.DMC_RUNS, 0, math.nan)
                 rows.append(Score("dmc", task, method, None, score, score / paper.DMC_BEST, *told))
-    return Found(rows, [], {}, [])
+    return Found(rows, [], {}, {}, [])
 
 
 def read_bank(path: Path) -> Found:
@@ -177,8 +176,10 @@ def read_bank(path: Path) -> Found:
     """
     files = [path] if path.is_file() else sorted([*path.glob("*.json"), *path.glob("*/*.json")])
     if not files:
-        raise UserError(f"no bank of runs at {path}: expected folders such as atari100k with a JSON file a method")
-    found = Found([], [], {}, [])
+        raise UserError(
+            f"no bank of runs at {path}: expected folders such as atari100k with a JSON file a method"
+        )
+    found = Found([], [], {}, {}, [])
     for file in files:
         try:
             if file.stat().st_size > LARGEST:
@@ -192,46 +193,6 @@ def read_bank(path: Path) -> Found:
     if not found.rows:
         raise UserError(f"nothing in the bank at {path} could be read: {found.left_out[0]}")
     return found
-
-
-def read_checked(path: Path) -> Run:
-    """A run whose record names itself sanely; names end up in titles and file names."""
-    for file in (path / CONFIG, path / "status.json"):
-        if file.exists() and file.stat().st_size > LARGEST:
-            raise UserError(f"{file} is damaged (larger than {LARGEST >> 20} MiB)")
-    run = read_run(path)
-    for key in ("suite", "method", "task", "protocol_hash"):
-        value = run.record.get(key)
-        if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
-            raise UserError(f"{path / CONFIG} is damaged ({key} is {repr(value)[:60]})")
-    if not isinstance(run.record.get("protocol"), dict):
-        raise UserError(f"{path / CONFIG} is damaged (no protocol)")
-    return run
-
-
-def run_folders(path: Path) -> list[Path]:
-    """The folder itself if it is a run, else the runs beneath it, in order; what is neither is refused."""
-    found: list[str] = []
-    _walk(str(path), DEPTH, found)
-    if not found:
-        read_run(path)  # says what is wrong, and what may have been meant
-    return [Path(name) for name in sorted(found)]
-
-
-def _walk(folder: str, depth: int, found: list[str]) -> None:
-    below = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name == CONFIG:
-                    found.append(folder)
-                    return
-                if depth and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
-                    below.append(entry.path)
-    except OSError:
-        return
-    for path in below:
-        _walk(path, depth - 1, found)
 
 
 def tasks_in(rows: Iterable[Score]) -> list[str]:
@@ -285,11 +246,6 @@ def labels(rows: Sequence[Score]) -> list[str]:
     return told
 
 
-def per_task(values: np.ndarray) -> list[np.ndarray]:
-    """A matrix as a list of arrays without the missing runs, as `bench/stats.py` takes them."""
-    return [column[np.isfinite(column)] for column in values.T]
-
-
 def shared(scores: Mapping[str, np.ndarray], tasks: Sequence[str]) -> list[str]:
     """The tasks in which every method has a run: aggregates over others would compare different things."""
     held = [np.isfinite(values).any(axis=0) for values in scores.values()]
@@ -299,7 +255,9 @@ def shared(scores: Mapping[str, np.ndarray], tasks: Sequence[str]) -> list[str]:
 def refuse_mixed(rows: Sequence[Score], protocols: Mapping[str, Mapping[str, Any]] | None = None) -> None:
     """Scores of one protocol may be averaged or compared; others may not."""
     if told := mixture(rows, protocols):
-        raise UserError(f"scores of different protocols, {told}: choose those of one, or allow it with --mixed")
+        raise UserError(
+            f"scores of different protocols, {told}: choose those of one, or allow it with --mixed"
+        )
 
 
 def mixture(rows: Sequence[Score], protocols: Mapping[str, Mapping[str, Any]] | None = None) -> str:
@@ -355,10 +313,22 @@ def _own(row: Row, source: str, where: str, seeds: int) -> Score:
 
 
 def _origin(row: Row, source: str, where: str) -> Origin:
-    names = ("seeds", "protocol_hash", "config_hash", "commit", "command", "hardware")
-    told = [str(row[name]) for name in names]
-    seconds, finished = float(row["wall_clock_s"] or "nan"), str(row["finished"])
-    return Origin(row["suite"], row["task"], row["method"], source, where, *told, seconds, finished)
+    return Origin(
+        suite=row["suite"],
+        task=row["task"],
+        method=row["method"],
+        source=source,
+        where=where,
+        seeds=str(row["seeds"]),
+        protocol_hash=row["protocol_hash"],
+        config_hash=row["config_hash"],
+        commit=str(row["commit"]),
+        command=str(row["command"]),
+        hardware=str(row["hardware"]),
+        gpu=any(word in row["hardware"] for word in ("GPU", "NVIDIA", "Tesla", "TPU", "Radeon")),
+        seconds=float(row["wall_clock_s"] or "nan"),
+        finished=str(row["finished"]),
+    )
 
 
 def _banked(file: Path, held: Any, left_out: list[str]) -> list[Score]:

@@ -6,6 +6,7 @@ differ. The runs are the last axis of such an array; axes before it, if any, are
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,12 +117,17 @@ def band(values: np.ndarray, *, draws: int = 2000, level: float = 0.95, seed: in
     Ranks are redrawn instead of runs: at each point that is the same bootstrap, and as the IQM of redrawn ranks weighs
     the sorted values by numbers that do not depend on them, all points are one product of matrices.
     """
-    runs = len(values)
-    cut = runs // 4
-    kept = np.sort(_picks(np.random.default_rng(seed), draws, runs), axis=1)[:, cut : runs - cut]
-    drawn = _counts(kept, runs) @ np.sort(values, axis=0) / kept.shape[1]
+    drawn = _rank_weights(len(values), draws, seed) @ np.sort(values, axis=0)
     low, high = np.quantile(drawn, ends(level), axis=0)
     return Band(iqm([values.T]), low, high)
+
+
+@lru_cache(maxsize=4)  # a figure has many curves of as many runs
+def _rank_weights(runs: int, draws: int, seed: int) -> np.ndarray:
+    """What each rank weighs in the IQM of redrawn ranks [draws, runs]."""
+    cut = runs // 4
+    kept = np.sort(_picks(np.random.default_rng(seed), draws, runs), axis=1)[:, cut : runs - cut]
+    return _counts(kept, runs) / kept.shape[1]
 
 
 def resample(tasks: list[np.ndarray], draws: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -129,9 +135,14 @@ def resample(tasks: list[np.ndarray], draws: int, rng: np.random.Generator) -> l
     return [task[_picks(rng, draws, len(task))] for task in tasks]
 
 
-def redraws(rng: np.random.Generator, draws: int, runs: int) -> np.ndarray:
-    """The same without the scores: how often each run was drawn [draws, runs], enough for what is a sum over runs."""
-    return _counts(_picks(rng, draws, runs), runs)
+@lru_cache(maxsize=2)  # methods with as many runs can share their draws: each interval is about one of them
+def redraws(sizes: tuple[int, ...], draws: int, seed: int | tuple[int, int]) -> list[np.ndarray]:
+    """The same without the scores: how often each run was drawn, enough for what is a sum over runs.
+
+    One array [draws, runs] per task, in single precision, in which such counts are exact.
+    """
+    rng = np.random.default_rng(seed)
+    return [_counts(_picks(rng, draws, runs), runs).astype(np.float32) for runs in sizes]
 
 
 def ends(level: float) -> tuple[float, float]:
@@ -144,10 +155,10 @@ def _picks(rng: np.random.Generator, draws: int, runs: int) -> np.ndarray:
 
 
 def _counts(picks: np.ndarray, runs: int) -> np.ndarray:
-    """How often each of so many runs is among the picks of a row; as floats, since products follow."""
+    """How often each of so many runs is among the picks of a row."""
     draws = len(picks)
     places = picks + runs * np.arange(draws)[:, None]
-    return np.bincount(places.ravel(), minlength=draws * runs).reshape(draws, runs).astype(float)
+    return np.bincount(places.ravel(), minlength=draws * runs).reshape(draws, runs)
 
 
 def _task_means(scores: Scores) -> np.ndarray:

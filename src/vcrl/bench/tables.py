@@ -1,5 +1,6 @@
 """Results as text: a Markdown table that is also aligned for the eye, and the same for a terminal."""
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,40 @@ class Column(NamedTuple):
     numeric: bool
 
 
+class Cell(NamedTuple):
+    """One entry of a table; the best of its kind are set in bold."""
+
+    text: str
+    best: bool = False
+
+
+class Sheet(NamedTuple):
+    """A table for a paper: entries in rows, `rules` the rows before which a line stands; words yet unescaped."""
+
+    caption: str
+    headings: list[str]
+    numeric: list[bool]  # columns that are aligned to the right
+    rows: list[list[Cell]]
+    rules: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def sheet_markdown(sheet: Sheet) -> str:
+    """A table for a paper as Markdown: its caption, its rows, its notes."""
+    told = [[f"**{plain(c.text)}**" if c.best else plain(c.text) for c in row] for row in sheet.rows]
+    columns = [
+        Column(plain(heading), [row[i] for row in told], sheet.numeric[i])
+        for i, heading in enumerate(sheet.headings)
+    ]
+    notes = [f"{plain(note)}." for note in sheet.notes]
+    return "\n\n".join([f"**{plain(sheet.caption)}.**", markdown(columns), *notes])
+
+
+def plain(text: str) -> str:
+    """Text that Markdown leaves as it is, on one line."""
+    return re.sub(r"([\\`*|<>])", r"\\\1", " ".join(text.split()))
+
+
 def summary_table(rows: Sequence[Summary]) -> str:
     """The rows as Markdown."""
     return markdown(_columns(rows))
@@ -37,7 +72,8 @@ def summary_table(rows: Sequence[Summary]) -> str:
 
 def markdown(columns: Sequence[Column]) -> str:
     """Columns as Markdown, padded to line up."""
-    widths = [max(map(len, (column.heading, *column.cells))) for column in columns]
+    least = 2  # "-:" is the shortest rule of a column that is aligned
+    widths = [max(least, *map(len, (column.heading, *column.cells))) for column in columns]
     rules = ["-" * (w - 1) + ":" if c.numeric else "-" * w for c, w in zip(columns, widths, strict=True)]
     lines = [[c.heading for c in columns], rules, *zip(*(c.cells for c in columns), strict=True)]
     padded = [

@@ -1,0 +1,104 @@
+"""How long a run will take: as finished runs of its method took here, else as was measured elsewhere."""
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from vcrl.core.errors import UserError
+from vcrl.methods import library
+from vcrl.methods.configs import RainbowConfig
+from vcrl.runs.reading import read_run
+
+
+class Rate(NamedTuple):
+    start: float  # seconds: importing and compiling
+    step: float  # seconds an agent step, whatever the number of seeds
+    update: tuple[float, float]  # seconds an update: of any number of seeds, and of each seed more
+    evaluation: float  # seconds a seed, at the end
+    source: str
+
+
+# By suite, device, and the heaviest part of a method: the value terms, a transition model, neither. On a GPU a line
+# through the README's table of updates at 1 to 10 seeds (one H200, `benchmarks/update.py`). What an agent step costs
+# besides, and evaluating: a loop of the same mathematics on that machine. On CPUs two cores were measured.
+H200 = "one H200, README"
+CORES = "two CPU cores"
+KNOWN: dict[tuple[str, str, str], Rate] = {
+    ("atari", "gpu", "plain"): Rate(60, 2e-3, (1.05e-3, 0.07e-3), 24, H200),
+    ("atari", "gpu", "model"): Rate(90, 2e-3, (1.40e-3, 0.31e-3), 24, H200),
+    ("atari", "gpu", "values"): Rate(120, 2e-3, (1.75e-3, 0.48e-3), 24, H200),
+    ("atari", "cpu", "plain"): Rate(30, 2e-3, (0.0, 0.08), 600, CORES),
+    ("atari", "cpu", "model"): Rate(60, 2e-3, (0.0, 0.18), 600, CORES),
+    ("atari", "cpu", "values"): Rate(60, 2e-3, (0.0, 0.26), 600, CORES),
+    ("toy", "cpu", "plain"): Rate(20, 1e-3, (1e-3, 0.7e-3), 0.5, CORES),
+    ("toy", "cpu", "model"): Rate(20, 1e-3, (1e-3, 3e-3), 0.5, CORES),
+    ("toy", "cpu", "values"): Rate(20, 1e-3, (1e-3, 4e-3), 0.5, CORES),
+}
+GUESS = Rate(60, 2e-3, (2e-3, 1e-3), 10, "a guess")
+
+
+class Forecast(NamedTuple):
+    seconds: float
+    source: str
+
+
+def known(room: str, device: str, method: str, task: str) -> Rate:
+    return KNOWN.get((room, device, weight(resolved(method, room, task))), GUESS)
+
+
+@cache
+def resolved(method: str, room: str, task: str) -> RainbowConfig:
+    return library.resolve(method, room, task)
+
+
+def weight(config: RainbowConfig) -> str:
+    """The part of a method that takes most of its time."""
+    terms = config.terms
+    if terms.vcr or terms.cycle:
+        return "values"
+    return "model" if terms.spr or terms.reward or config.rl_stride is not None else "plain"
+
+
+def table_seconds(room: str, device: str, method: str, task: str, seeds: int, steps: int) -> float:
+    rate, config = known(room, device, method, task), resolved(method, room, task)
+    base, more = rate.update
+    updates = config.updates_per_step * max(0, steps - config.learn_start)
+    return rate.start + steps * rate.step + updates * (base + seeds * more) + seeds * rate.evaluation
+
+
+class Clock:
+    """Forecasts for one folder of runs and one kind of device."""
+
+    def __init__(self, out: Path, device: str):
+        self.out, self.device = out, device
+        self._factors: dict[tuple[str, str], tuple[int, float]] = {}
+
+    def forecast(self, room: str, method: str, task: str, seeds: int, steps: int) -> Forecast:
+        runs, factor = self._measured(room, method)
+        seconds = factor * table_seconds(room, self.device, method, task, seeds, steps)
+        source = f"{runs} finished {'run' if runs == 1 else 'runs'} here" if runs else ""
+        return Forecast(seconds, source or known(room, self.device, method, task).source)
+
+    def _measured(self, room: str, method: str) -> tuple[int, float]:
+        """How many finished runs of a method there are, and how their time compares with the table's."""
+        if (room, method) not in self._factors:
+            found = list(ratios(self.out / room / method, room, self.device, method))
+            self._factors[room, method] = (len(found), median(found) if found else 1.0)
+        return self._factors[room, method]
+
+
+def ratios(folder: Path, room: str, device: str, method: str) -> Iterable[float]:
+    """For each finished run of a method on this kind of device: its seconds by the table's."""
+    for config in sorted(folder.glob("*/*/config.json")):
+        try:
+            run = read_run(config.parent)
+            there = "gpu" if run.record["facts"]["accelerator"] else "cpu"
+            seconds, steps = float(run.status["seconds"]), int(run.status["agent_steps"])
+            if run.status["state"] == "done" and there == device and seconds > 0:
+                yield seconds / table_seconds(
+                    room, device, method, run.record["task"], len(run.record["seeds"]), steps
+                )
+        except (UserError, KeyError, TypeError, ValueError):
+            continue  # half written or not ours: it says nothing about speed
