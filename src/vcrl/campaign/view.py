@@ -119,8 +119,9 @@ class Speed:
     def add(self, now: float, agent_steps: int) -> None:
         if self.seen and agent_steps < self.seen[-1][1]:
             self.seen.clear()  # it crashed and went back to a checkpoint
-        if agent_steps or not self.seen:
-            self.seen.append((now, agent_steps))
+        if len(self.seen) == 1 and agent_steps == self.seen[0][1]:
+            self.seen.clear()  # it has not begun to move: importing and compiling do not count
+        self.seen.append((now, agent_steps))
 
     def rate(self) -> float | None:
         if len(self.seen) < 2:
