@@ -107,7 +107,8 @@ def test_a_real_training_continues_from_its_checkpoint(tmp_path: Path, ray: Any)
     assert code == 0 and "will be tried again, 1 of 2" in said.getvalue()
     (path,) = find_runs(tmp_path)
     log = next(ask.folder.glob("*.log")).read_text()
-    (at,) = re.findall(r"continuing at ([\d,]+) agent steps", log)
-    assert int(at.replace(",", "")) >= 120 and read_status(path)["state"] == "done"
+    found = re.findall(r"continuing at ([\d,]+) agent steps", log)
+    assert len(found) == 1, log
+    assert int(found[0].replace(",", "")) >= 120 and read_status(path)["state"] == "done"
     steps = [row["agent_steps"] for row in read_run(path).metrics()]
     assert steps == sorted(set(steps)) and steps[-1] == 3000

@@ -29,6 +29,7 @@ def test_a_run_ends_done_with_all_its_files(whole):
     folder = RunFolder.read(whole.path)
     assert folder.status["state"] == "done"
     assert folder.status["agent_steps"] == 80 and folder.status["updates"] == 50
+    assert folder.status["scores"] == {str(seed): score for seed, score in whole.scores().items()}
     assert [row["agent_steps"] for row in folder.metrics()] == [40, 50, 60, 70, 80]
     assert {row.agent_steps for row in folder.evaluations()} == {30, 60, 80}
     assert folder.episodes() and {row.seed for row in folder.episodes()} == {3, 5}

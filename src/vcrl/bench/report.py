@@ -28,10 +28,10 @@ from vcrl.methods import library
 from vcrl.runs.files import write_atomic, writing
 
 NAMES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
-FEW = 4  # seeds, as in `bench/page.py`
+FEW = 4  # seeds, as in `bench/page.py`, or methods
 DASH = "-"
 COMPARED = 60  # pairs of methods, above which a table of all of them is no longer read
-ADVISED = 2  # pairs of methods for which the number of seeds needed is worked out; each takes a second
+ADVISED = 2  # pairs, where methods are few, for which the seeds needed are worked out; each takes seconds
 
 
 def report(
@@ -238,7 +238,7 @@ def _pairs(part: Benchmark, found: Aggregates) -> list[tuple[str, str]]:
 def _improvement(part: Benchmark, chances: Mapping[tuple[str, str], Interval], mark: str) -> list[str]:
     if not chances:
         return []
-    matrices = part.on_common()
+    matrices, own = part.on_common(), part.own()
     rows, advice = [], []
     for (first, second), chance in chances.items():
         gap = aggregates.difference(matrices[first], matrices[second], "iqm")
@@ -262,8 +262,10 @@ def _improvement(part: Benchmark, chances: Mapping[tuple[str, str], Interval], m
                 Cell(word, kind=kind),
             ]
         )
-        if word == "undecided" and second in part.own() and len(advice) < ADVISED:
-            advice.append(power.advice(power.seeds_needed(matrices[first], matrices[second]), first, second))
+        if word == "undecided" and second in own and len(own) <= FEW and len(advice) < ADVISED:
+            advice.append(
+                power.advice(power.seeds_needed(matrices[first], matrices[second], trials=100), first, second)
+            )
     headings = [
         Heading("method"),
         Heading("against"),

@@ -83,10 +83,10 @@ class Watch:
     def finish(self, training: Training) -> None:
         """The last checkpoint, then the protocol's evaluation: cut off here, it is simply done again."""
         self.save(training, rows=False)  # nothing more will be sampled
-        self.evaluate(training)
+        scores = self.evaluate(training)
         self.saving.result()
         self.folder.positions()  # on disk before the word done is
-        self.folder.status({"finished": datetime.now(UTC).date().isoformat()})
+        self.folder.status({"scores": scores, "finished": datetime.now(UTC).date().isoformat()})
         self.status("done", training)
         checkpoint.settle(self.folder.checkpoint, training.tick)
 
@@ -111,18 +111,20 @@ class Watch:
             self.note(training, text)
         return found
 
-    def evaluate(self, training: Training) -> None:
+    def evaluate(self, training: Training) -> dict[str, float]:
+        """Score every seed by the protocol; the games go to the log, their means come back."""
         episodes, state = self.plan.protocol.eval_episodes, training.trusted()
-        for games in evaluate.scores(
+        found = evaluate.scores(
             self.plan,
             self.engine.lifted.play,
             state,
             episodes,
             self.console.evaluating,
             partial(self.note, training),
-        ):
-            for game in games:
-                self.folder.evaluation(game.seed, training.tick, game.episode, game.score, game.length)
+        )
+        for game in (game for games in found for game in games):
+            self.folder.evaluation(game.seed, training.tick, game.episode, game.score, game.length)
+        return {str(games[0].seed): float(np.mean([game.score for game in games])) for games in found}
 
     def note(self, training: Training, text: str) -> None:
         """Something happened that did not change the result but that a reader of it should know."""
