@@ -52,7 +52,7 @@ def test_a_worker_killed_on_the_way(tmp_path: Path, quick: Quick, ray: Any):
         wait_for(lambda: states(tmp_path) == ["running"])
         time.sleep(0.7)
         run = int((find_runs(tmp_path)[0] / "lock").read_text())
-        killed.append(parent(run))
+        killed.append(parent(parent(run)))  # between them stands the one that passes the news on
         os.kill(killed[0], signal.SIGKILL)
         wait_for(lambda: "stopped" in states(tmp_path))
         killed.append(run)
@@ -97,7 +97,7 @@ def test_a_real_training_continues_from_its_checkpoint(tmp_path: Path, ray: Any)
         wait_for(
             lambda: bool(find_runs(tmp_path)) and len(read_run(find_runs(tmp_path)[0]).metrics()) > 5, 90
         )
-        os.kill(parent(int((find_runs(tmp_path)[0] / "lock").read_text())), signal.SIGKILL)
+        os.kill(parent(parent(int((find_runs(tmp_path)[0] / "lock").read_text()))), signal.SIGKILL)
 
     thread = threading.Thread(target=kill)
     thread.start()

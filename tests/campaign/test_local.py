@@ -183,3 +183,29 @@ def test_an_end_without_an_end_is_a_crash(tmp_path: Path):
     child = start(["-c", "pass"], tmp_path / "log", {}, program=(sys.executable,))
     assert verdict(tmp_path, child, child.process.wait())[0] == "crashed"
     assert FAKE[0] == sys.executable
+
+
+COUNT = """
+import signal, time
+came = []
+signal.signal(signal.SIGINT, lambda *_: came.append(1))
+print("ready", flush=True)
+time.sleep(1)
+print("came", len(came), flush=True)
+"""
+
+
+def test_a_training_is_told_to_stop_once_however_often_we_are(tmp_path: Path):
+    """Linux may tell several times of the death of a parent with threads; a second time would end without saving."""
+    child = start(["-c", COUNT], tmp_path / "log", {}, program=(sys.executable,))
+    wait_for(lambda: "ready" in child.log.read_text().splitlines())
+    for _ in range(3):
+        child.process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    assert child.process.wait() == 0 and "came 1" in child.log.read_text()
+
+
+def test_the_signal_that_ended_a_training_is_passed_on(tmp_path: Path):
+    program = "import os; os.kill(os.getpid(), 9)"
+    child = start(["-c", program], tmp_path / "log", {}, program=(sys.executable,))
+    assert child.process.wait() == -9

@@ -86,22 +86,57 @@ def last_line(log: Path, start: int) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
 
 
-def become(cores: str, parent: int, command: Sequence[str]) -> None:
-    """Turn this process into the training: it stops and saves when its parent dies, however that dies."""
-    # A shell may have told us to ignore it, and a Ray worker blocks it.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+def supervise(cores: str, parent: int, command: Sequence[str]) -> None:
+    """Run the training and end as it ends. When the parent dies, however that dies, the training saves and stops.
+
+    A process between the two, because the system may tell of the death of a parent with many threads several times,
+    and a training that is told to stop twice ends without saving.
+    """
+    signals = {
+        signal.SIGINT,
+        signal.SIGTERM,
+    }  # which a shell may have told us to ignore, and a Ray worker blocks
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    outlive_nobody(parent)
+    if cores:
+        with suppress(OSError):  # they may have been taken away since
+            os.sched_setaffinity(0, map(int, cores.split(",")))
+    here = os.getpid()
+    child = os.fork()
+    if child == 0:
+        outlive_nobody(here)
+        for number in signals:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        os.execv(command[0], list(command))
+    told: list[int] = []
+
+    def pass_on(number: int, frame: object) -> None:
+        if not told:
+            told.append(number)
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGINT)
+
+    for number in signals:
+        signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code < 0:  # ended by a signal, and so do we
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(here, -code)
+    raise SystemExit(code)
+
+
+def outlive_nobody(parent: int) -> None:
+    """Be told when the parent dies; only Linux can."""
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)
         if os.getppid() != parent:  # too late to be told
-            raise SystemExit(130)
-    if cores:
-        with suppress(OSError):  # they may have been taken away since
-            os.sched_setaffinity(0, map(int, cores.split(",")))
-    os.execv(command[0], list(command))
+            os._exit(130)
 
 
 if __name__ == "__main__":
-    become(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+    supervise(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
