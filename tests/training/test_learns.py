@@ -13,7 +13,7 @@ from vcrl.training.run import train
 SEEDS = (0, 1, 2)
 # One of every kind that learns in half a minute. PlayVirtual takes longer, ablations differ from these by a number or
 # a switch, and all of them train on real frames in `test_atari_training.py`.
-KINDS = ("rainbow", "der", "otr", "curl", "drq-eps", "spr", "vcr", "vcr-mse-a")
+KINDS = ("rainbow", "otr", "curl", "drq-eps", "spr", "vcr")
 
 
 @pytest.mark.slow
