@@ -21,7 +21,7 @@ from vcrl.bench.scores import (
 )
 from vcrl.core.errors import UserError
 
-REFERENCE = Path("/work/shared/reference/runs")
+REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "runs"
 
 
 def bank_of(folder: Path, **methods) -> Path:
