@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vcrl.core.errors import UserError
+from vcrl.runs.facts import free_memory
 
 UNKNOWN_GPU = 16e9  # bytes, of a card that cannot be asked
 
@@ -104,15 +105,6 @@ def list_gpus() -> list[Gpu]:
         index, name, memory = (part.strip() for part in [*line.split(","), "", ""][:3])
         found += [Gpu(index, name, float(memory) * 2**20 if memory.isdigit() else UNKNOWN_GPU)]
     return found
-
-
-def free_memory() -> float | None:
-    try:
-        with open("/proc/meminfo") as lines:
-            available = next(line for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return None
-    return int(available.split()[1]) * 1024
 
 
 def free_disk(folder: Path) -> int:

@@ -80,3 +80,13 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def free_memory() -> int | None:
+    """Bytes of memory that can be had now, or None where the system does not tell."""
+    try:
+        with open("/proc/meminfo") as lines:
+            available = next(line for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None
+    return int(available.split()[1]) * 1024

@@ -6,6 +6,7 @@ import numpy as np
 from vcrl.core.errors import UserError
 from vcrl.nets.encoders import LAYERS
 from vcrl.replay import size_in_bytes
+from vcrl.runs.facts import free_memory
 from vcrl.training.engine import Engine
 from vcrl.training.plan import Plan
 
@@ -35,12 +36,7 @@ def free_in_bytes() -> int | None:
     stats = jax.devices()[0].memory_stats()
     if stats:
         return stats["bytes_limit"] - stats["bytes_in_use"]
-    try:
-        with open("/proc/meminfo") as lines:
-            available = next(line for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return None
-    return int(available.split()[1]) * 1024
+    return free_memory()
 
 
 def check_memory(plan: Plan, engine: Engine) -> None:
