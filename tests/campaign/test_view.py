@@ -70,7 +70,9 @@ def test_plain_lines(job: Job):
     ]
 
 
-def test_the_table_shows_first_what_one_looks_for(job: Job):
+def test_the_table_shows_first_what_one_looks_for(job: Job, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     works = [Work(job, "done") for _ in range(20)] + [
         Work(job, "failed", reason="no luck"),
         Work(job, "running"),
