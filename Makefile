@@ -2,21 +2,31 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow browser check docs clean
+.PHONY: demo demo-control test slow browser gl check docs clean
 
 demo: .venv/ready
 	$(BIN)/vcrl demo
 
-test: .venv/ready
+# The same with continuous actions.
+demo-control: .venv/ready
+	$(BIN)/vcrl demo --games reach --out demo-control
+
+test: .venv/ready gl
 	$(BIN)/python -m pytest
 
-slow: .venv/ready browser
+slow: .venv/ready browser gl
 	$(BIN)/python -m pytest -m slow
 
 # The browser in which the report page is tested: Debian's, or one that CHROMIUM names.
 browser:
 	@command -v "$${CHROMIUM:-chromium}" >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) \
 		|| (echo 'no chromium, and apt-get cannot install it: install one, and name it with CHROMIUM=/path' >&2; exit 1)
+
+# What DeepMind Control draws its pictures with: whatever is there, else Mesa's software renderer.
+gl: .venv/ready
+	@$(BIN)/python -m vcrl.envs.rendering 2>/dev/null \
+		|| (apt-get update -qq && apt-get install -y -qq libosmesa6 >/dev/null && $(BIN)/python -m vcrl.envs.rendering) \
+		|| (echo 'no OpenGL, and apt-get cannot install it: install libosmesa6, or libegl1 for a GPU' >&2; exit 1)
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

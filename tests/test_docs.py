@@ -139,7 +139,7 @@ def test_flags_exist(page: Path):
     """`--terms.vcr.weight` is a setting of some method, `--seeds` a flag of a command."""
     given = re.findall(r"(?<![\w-])--([a-z][\w.-]*\w)", page.read_text())
     known = {
-        *(path for method in library.METHODS for path in paths(library.resolve(method))),
+        *(p for f in library.FAMILIES.values() for method in f.methods for p in paths(f.resolve(method))),
         *(f.name for c in COMMANDS.values() for f in fields(cast(Any, c))),
     }
     assert not [flag for flag in given if flag.replace("-", "_") not in known]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vcrl import objectives
+    from vcrl.envs.check_env import check_env
     from vcrl.training.plan import Schedule
     from vcrl.training.run import Run, load_run, train
 
@@ -13,13 +14,14 @@ try:
     __version__ = version("vcrl")
 except PackageNotFoundError:  # run from a source tree that was never installed
     __version__ = "0+source"
-__all__ = ["Run", "Schedule", "load_run", "objectives", "train"]
+__all__ = ["Run", "Schedule", "check_env", "load_run", "objectives", "train"]
 
 _HOME = {
     "train": "vcrl.training.run",
     "load_run": "vcrl.training.run",
     "Run": "vcrl.training.run",
     "Schedule": "vcrl.training.plan",
+    "check_env": "vcrl.envs.check_env",
 }
 
 

@@ -23,6 +23,7 @@ class Command(Protocol):
 class Train:
     """Train a method on a task, all seeds at once; the same command continues a stopped run.
 
+    A task is a name of `vcrl tasks`, or a config that `vcrl check-env` wrote.
     Any setting of the method can be changed by its path, after METHOD and TASK, for example --terms.vcr.weight 0.5
     or --batch 16; `vcrl methods NAME` lists them.
     """
@@ -45,19 +46,25 @@ class Train:
     """agent steps between measurements of every loss's gradient norm; 0 is none"""
     log_every: int = 100
     """agent steps between rows of metrics"""
+    resume: str = "auto"
+    """auto continues what is there; never insists on a new run, must on one that can be continued"""
+    module: str | None = None
+    """import this first, for an environment that a config names: a config itself cannot"""
 
     def run(self, rest: list[str]) -> None:
         seeds, changes = parse_seeds(self.seeds), parse_changes(self, rest)
         from rich.console import Console
 
+        from vcrl.training.config_file import asked
         from vcrl.training.plan import Schedule, make_plan
         from vcrl.training.run import train_plan
 
         log = Console()
         schedule = Schedule(self.log_every, self.evaluate_every, self.gradients_every, self.q_error_every)
-        plan = make_plan(self.method, self.task, seeds, self.steps, changes, schedule, self.protocol)
+        task, steps, changes = asked(self.method, self.task, self.steps, changes, self.module)
+        plan = make_plan(self.method, task, seeds, steps, changes, schedule, self.protocol)
         log.print(method_table(self.method, plan.config, plan.task.suite, plan.task.name))
-        run = train_plan(plan, self.out, log)
+        run = train_plan(plan, self.out, log, resume=self.resume)
         if run.folder.status["state"] == "stopped":
             raise SystemExit(130)
         log.print(scores_table(run, run.scores(), plan.protocol.eval_episodes))
@@ -71,9 +78,12 @@ class Eval:
     folder: tyro.conf.Positional[Path]
     episodes: int | None = None
     """games of each seed; the protocol decides if not given"""
+    module: str | None = None
+    """import this first, for an environment of one's own: a run folder itself cannot"""
 
     def run(self, rest: list[str]) -> None:
         refuse(self, rest)
+        bring(self.module)
         from rich.console import Console
 
         from vcrl.training.run import load_run
@@ -93,9 +103,12 @@ class Watch:
     episodes: int = 5
     seeds: str | None = None
     """which seeds to show, as in train; all of them, up to five, if not given"""
+    module: str | None = None
+    """import this first, for an environment of one's own: a run folder itself cannot"""
 
     def run(self, rest: list[str]) -> None:
         refuse(self, rest)
+        bring(self.module)
         from vcrl.training.film import film
         from vcrl.training.run import load_run
 
@@ -152,20 +165,47 @@ class Tasks:
                 t.name, t.suite, actions, frame, f"{t.random_score:.2f}", f"{t.reference_score:.2f}", t.about
             )
         table.add_row(
-            "gym:MODULE:NAME", "gym", "discrete", "16 to 128", "", "", "your own Gymnasium environment"
+            "gym:MODULE:NAME", "gym", "either", "any", "", "", "yours, of Gymnasium; see vcrl check-env"
         )
         Console().print(table)
 
 
 @dataclass
+class CheckEnv:
+    """Look at a Gymnasium environment by random play and write a config to train with, with reasons."""
+
+    env: tyro.conf.Positional[str]
+    """my_module:MyEnv-v0, my_module:MyClass, or a name that Gymnasium knows, such as CartPole-v1"""
+    out: Path | None = None
+    """where the config is written; named after the environment if not given"""
+    steps: int = 500
+    """random steps to play"""
+    seed: int = 0
+    """of the first game; the next one has the next seed"""
+    module: str | None = None
+    """import this first"""
+    overwrite: bool = False
+    """replace a config that is there"""
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        bring(self.module)
+        from vcrl.envs.check_env import check_env
+        from vcrl.runs.facts import free_memory
+
+        check_env(self.env, self.out, self.steps, self.seed, self.overwrite, free_memory())
+
+
+@dataclass
 class Demo:
-    """Train rainbow, spr and vcr on two built-in games and compare them: table, figures, animation."""
+    """Train a base, spr and vcr on built-in games and compare them: table, figures, animation."""
 
     out: Path = Path("demo")
     seeds: str = "0:5"
     steps: int | None = None
     games: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GAME...")] = ("catch", "balloon")
-    methods: Annotated[tuple[str, ...], tyro.conf.arg(metavar="METHOD...")] = ("rainbow", "spr", "vcr")
+    methods: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="METHOD...")] = None
+    """the base for a game's actions (rainbow or sac), spr and vcr if not given"""
 
     def run(self, rest: list[str]) -> None:
         refuse(self, rest)
@@ -318,18 +358,91 @@ class Campaign:
             raise SystemExit(code)
 
 
+@dataclass
+class Verify:
+    """Check every file of a run: sizes, checksums, order, counts, names; nothing is loaded or changed."""
+
+    folder: tyro.conf.Positional[Path]
+    json: bool = False
+    """as JSON, for programs"""
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        from vcrl.runs.verify import as_data, failed, text, verify
+
+        checks = verify(self.folder)
+        print(as_json(as_data(self.folder, checks)) if self.json else text(checks))
+        if failed(checks):
+            raise SystemExit(1)
+
+
+@dataclass
+class Audit:
+    """Play the games behind a run's scores again, from its receipts, and say whether the scores hold."""
+
+    folder: tyro.conf.Positional[Path]
+    seeds: str | None = None
+    """of these seeds only, as in train"""
+    games: int | None = None
+    """of each evaluation the first games of every seed only"""
+    final: bool = False
+    """the final evaluation only"""
+    tolerance: float = 0.0
+    """how far a score may be off; physics differ by a little between processors"""
+    module: str | None = None
+    """the module a run's own environment comes from: it is imported"""
+    json: bool = False
+    """as JSON, for programs"""
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        from vcrl.bench.audit import as_data, audit, progress_line, text
+
+        seeds = None if self.seeds is None else parse_seeds(self.seeds)
+        with progress_line() as progress:
+            verdict = audit(self.folder, seeds, self.games, self.final, self.tolerance, self.module, progress)
+        print(as_json(as_data(verdict)) if self.json else text(verdict))
+        if not verdict.holds:
+            raise SystemExit(1)
+
+
+@dataclass
+class Doctor:
+    """Look whether everything is there to train with, and say which command mends what is not."""
+
+    out: Path = Path("runs")
+    """where run folders would be made"""
+    json: bool = False
+    """as JSON, for programs"""
+
+    def run(self, rest: list[str]) -> None:
+        refuse(self, rest)
+        from vcrl.doctor import examine
+        from vcrl.runs.verify import failed, text
+
+        checks = examine(self.out)
+        told = {"healthy": not failed(checks), "checks": [check._asdict() for check in checks]}
+        print(as_json(told) if self.json else text(checks))
+        if failed(checks):
+            raise SystemExit(1)
+
+
 COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "eval": Eval,
     "watch": Watch,
     "methods": Methods,
     "tasks": Tasks,
+    "check-env": CheckEnv,
     "demo": Demo,
     "campaign": Campaign,
     "ls": Ls,
     "show": Show,
     "compare": Compare,
     "report": Report,
+    "verify": Verify,
+    "audit": Audit,
+    "doctor": Doctor,
 }
 
 
@@ -398,7 +511,8 @@ def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
             raise UserError(f"'{word}' is one argument too many: vcrl train METHOD TASK --flag value")
         flag, equals, value = word.removeprefix("--").partition("=")
         path = flag.replace("-", "_")
-        leaves = {p for name in library.METHODS for p in paths(library.resolve(name))}
+        families = library.FAMILIES.values()
+        leaves = {p for family in families for name in family.methods for p in paths(family.resolve(name))}
         known = leaves | {p.rpartition(".")[0] for p in leaves}
         if path not in known:
             raise unknown(
@@ -410,6 +524,13 @@ def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
                 raise UserError(f"--{flag} needs a value")
         changes[path] = from_text(value)
     return changes
+
+
+def bring(module: str | None) -> None:
+    if module is not None:
+        from vcrl.envs.gym_find import bring
+
+        bring(module, "which --module names")
 
 
 def refuse(command: Command, rest: list[str]) -> None:

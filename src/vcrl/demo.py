@@ -20,6 +20,7 @@ from vcrl.bench.figures import Curve
 from vcrl.bench.stats import Interval, interval, iqm
 from vcrl.core.errors import UserError
 from vcrl.envs.registry import find, normalise
+from vcrl.methods import library
 from vcrl.runs.folder import RunFolder, run_path
 from vcrl.runs.reading import CONFIG
 from vcrl.training.film import film
@@ -38,21 +39,26 @@ class Job(NamedTuple):
 
 
 def demo(
-    out: Path, seeds: Sequence[int], steps: int | None, games: Sequence[str], methods: Sequence[str]
+    out: Path, seeds: Sequence[int], steps: int | None, games: Sequence[str], methods: Sequence[str] | None
 ) -> list[tables.Summary]:
-    """Train everything that is not trained yet, then compare, draw and film it."""
+    """Train everything that is not trained yet, then compare, draw and film it.
+
+    Where no methods are named: the base that a game's actions ask for, SPR and VCR.
+    """
     log, began = Console(), time.monotonic()
     steps = STEPS if steps is None else steps
-    if not games or not methods:
+    if not games or (methods is not None and not methods):
         raise UserError("the demo needs at least one method and one game")
     for game in games:
         if game.startswith("gym:") or find(game).random_score is None:
             raise UserError(
                 f"{game} has no known random and best scores, which the demo normalises by: use vcrl train"
             )
-    jobs = [_job(out, method, game, seeds, steps) for game in games for method in methods]
+    named = {game: methods or (_base(game), "spr", "vcr") for game in games}
+    jobs = [_job(out, method, game, seeds, steps) for game in games for method in named[game]]
+    names = ", ".join(dict.fromkeys(itertools.chain(*named.values())))
     log.print(
-        f"{', '.join(methods)} on {' and '.join(games)}: {len(seeds)} seeds each, {steps:,} agent steps, "
+        f"{names} on {' and '.join(games)}: {len(seeds)} seeds each, {steps:,} agent steps, "
         f"from 16x16 pixels. {os.cpu_count()} CPU cores, no GPU needed, nothing downloaded."
     )
     _train_all(jobs, log)
@@ -107,6 +113,11 @@ def curves(job: Job) -> tuple[Curve, dict[str, Curve]]:
         if measured and f"q_error/{kind}" in measured[0]
     }
     return scores, errors
+
+
+def _base(game: str) -> str:
+    task = find(game)
+    return library.find("vcr", task.suite, task.name, task.spec.actions).base
 
 
 def _job(out: Path, method: str, game: str, seeds: Sequence[int], steps: int) -> Job:
@@ -165,7 +176,7 @@ def _train_game(
             pass
         if stop.is_set():
             return
-        silent, root, budget = Console(file=StringIO()), job.path.parents[3], plan.protocol.budget
+        silent, root, budget = Console(file=StringIO()), job.path.parents[3], plan.budget
         halt = _halt(plan.schedule.q_error, ready, stop)
         train(plan.method, plan.task.name, plan.seeds, budget, None, plan.schedule, root, silent, halt)
         ready.set()
@@ -206,7 +217,7 @@ def _progress(jobs: Sequence[Job]) -> Table:
         table.add_row(
             job.plan.task.name,
             job.plan.method,
-            f"{at:,} of {job.plan.protocol.budget:,}",
+            f"{at:,} of {job.plan.budget:,}",
             "" if score is None else f"{score:5.2f} " + "█" * round(30 * min(max(score, 0), 1)),
         )
     return table

@@ -38,6 +38,8 @@ class Sample(NamedTuple):
     correction: tuple[float, float] = (1.0, 1.0)
     span: tuple[int, int] = (0, 1)
     top: bool = False  # new rows get the largest priority so far
+    fill: str = "zeros"  # what stands for frames before an episode's start: "zeros", or its "first" frame
+    whole: bool = False  # only windows t..t+K in one episode, with the state behind their last action
 
     @property
     def window(self) -> int:
@@ -99,7 +101,11 @@ def sampleable(replay: Replay, at: Int[Array, ""], spec: Sample) -> Bool[Array, 
     capacity = replay.reward.shape[0]
     number = at - 1 - (at - 1 - jnp.arange(capacity)) % capacity  # which row of the run a slot holds
     oldest = jnp.where(at > capacity, at - capacity + spec.stack - 1, 0)
-    return (number >= oldest) & (number <= at - spec.window - 1) & ~replay.pad
+    free = (number >= oldest) & (number <= at - spec.window - 1) & ~replay.pad
+    if spec.whole:
+        for ahead in range(spec.steps + 1):
+            free &= ~jnp.roll(replay.terminal, -ahead) & ~jnp.roll(replay.pad, -ahead - 1)
+    return free
 
 
 def correction(spec: Sample, clock: Clock) -> Float[Array, ""]:
@@ -143,7 +149,7 @@ def gather(replay: Replay, slot: Int[Array, " B"], spec: Sample) -> Segment:
     seen, targets = jnp.arange(spec.steps + 1)[:, None], jnp.arange(spec.targets)[:, None]
     lives = alive[: spec.targets]
     return Segment(
-        obs=stacks(replay, slot[None] + jnp.minimum(seen, last), spec.stack),
+        obs=stacks(replay, slot[None] + jnp.minimum(seen, last), spec.stack, spec.fill),
         action=rows(replay.action, seen),
         reward=reward[: spec.steps + 1],
         terminal=terminal[: spec.steps + 1],
@@ -151,20 +157,28 @@ def gather(replay: Replay, slot: Int[Array, " B"], spec: Sample) -> Segment:
         returns=jnp.where(lives, ahead.returns[: spec.targets], 0.0),
         discount=jnp.where(lives, ahead.discount[: spec.targets], 0.0),
         boot_obs=stacks(
-            replay, slot[None] + jnp.minimum(targets + ahead.steps[: spec.targets], last), spec.stack
+            replay,
+            slot[None] + jnp.minimum(targets + ahead.steps[: spec.targets], last),
+            spec.stack,
+            spec.fill,
         ),
         weight=jnp.ones(slot.shape),
         slot=slot,
     )
 
 
-def stacks(replay: Replay, slot: Int[Array, "T B"], stack: int) -> UInt8[Array, "T B H W C"]:
-    """Frame stacks, oldest first, zero where a frame would belong to an earlier episode."""
-    slots = jnp.add.outer(slot, jnp.arange(1 - stack, 1)) % replay.reward.shape[0]
-    starts = replay.first[slots].astype(jnp.int32)
-    # Frame j is shown if no episode starts behind it, that is at j+1..newest.
-    behind = jnp.cumsum(starts[..., ::-1], axis=-1)[..., ::-1] - starts
-    frames = replay.frame[slots] * (behind == 0)[..., None, None, None]
+def stacks(
+    replay: Replay, slot: Int[Array, "T B"], stack: int, fill: str = "zeros"
+) -> UInt8[Array, "T B H W C"]:
+    """Frame stacks, oldest first; where a frame would belong to an earlier episode, zeros or the first of this one."""
+    place, capacity = jnp.arange(stack), replay.reward.shape[0]
+    starts = replay.first[jnp.add.outer(slot, place + 1 - stack) % capacity]
+    # Where in the stack the newest episode starts; 0 where it does before it.
+    begin = jnp.max(jnp.where(starts, place, 0), axis=-1, keepdims=True)
+    shown = jnp.maximum(place, begin) if fill == "first" else jnp.broadcast_to(place, starts.shape)
+    frames = replay.frame[(slot[..., None] + shown + 1 - stack) % capacity]
+    if fill == "zeros":
+        frames = frames * (place >= begin)[..., None, None, None]
     frames = jnp.moveaxis(frames, -4, -2)  # T B H W stack C
     return frames.reshape(*frames.shape[:-2], -1)
 

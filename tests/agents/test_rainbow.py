@@ -221,8 +221,25 @@ def test_metrics_are_the_losses(updated, pulls, state):
     for name in ("rl", "spr", "vcr"):
         assert float(metrics[f"loss/{name}"]) == pytest.approx(float(losses[name]), rel=1e-5)
     assert metrics.keys() == {
-        "q", "grad_norm", "loss/rl", "loss/spr", "loss/vcr", "vcr/taken", "vcr/others",
+        "q", "grad_norm", "loss/rl", "loss/spr", "loss/vcr", "vcr/taken", "vcr/others", "value/clipped",
     }  # fmt: skip
+
+
+def test_clipped_is_the_mean_mass_beyond_the_support(readings, update, state):
+    """By hand from what the nets say: two of the four returns leave the support of -2 to 2."""
+    read = readings(state, tiny.segment(), *tiny.noises())
+    worth = np.exp(tiny.log_softmax(np.asarray(read["worth"][0])))
+    chooser = np.exp(tiny.log_softmax(np.asarray(read["chooser"][0])))
+    segment, share = tiny.segment(), np.zeros(tiny.BATCH)
+    returns = np.array([1.5, -2.5, 0.3, -1.0])
+    for b in range(tiny.BATCH):
+        best = max(range(tiny.ACTIONS), key=lambda a: chooser[b, a] @ tiny.SUPPORT)
+        for mass, atom in zip(worth[b, best], tiny.SUPPORT, strict=True):
+            share[b] += mass * (abs(returns[b] + float(segment.discount[0, b]) * atom) > 2.0001)
+    assert share[1] == pytest.approx(1) and share[2] == 0 and 0.01 < share[0] < 0.9
+    moved = segment._replace(returns=segment.returns.at[0].set(jnp.asarray(returns, jnp.float32)))
+    _, result = update(state, moved, tiny.CLOCK, tiny.SEED)
+    assert float(result.metrics["value/clipped"]) == pytest.approx(share.mean(), rel=1e-4)
 
 
 def small_nets(

@@ -1,5 +1,6 @@
 """Run folders made by hand."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from vcrl.core.config import digest
 from vcrl.core.protocol import Protocol
 from vcrl.runs.folder import RunFolder
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))  # for `handmade`
 
 PROTOCOL: dict[str, Any] = {
     "kind": "Protocol",

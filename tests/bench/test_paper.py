@@ -7,7 +7,7 @@ from vcrl.bench import paper, stats
 from vcrl.bench.paper import Range
 from vcrl.core.errors import UserError
 from vcrl.envs.atari_scores import SCORES
-from vcrl.methods.library import METHODS
+from vcrl.methods.discrete import FAMILY
 
 
 def normalised(method):
@@ -23,7 +23,7 @@ def test_every_table_has_the_26_games():
 
 
 def test_our_methods_are_matched_with_columns_that_exist():
-    assert paper.NAMES.keys() <= METHODS.keys()
+    assert paper.NAMES.keys() <= FAMILY.methods.keys()
     assert set(paper.NAMES.values()) <= paper.RUNS.keys() == paper.scores().keys()
 
 

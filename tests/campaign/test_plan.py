@@ -75,6 +75,26 @@ def test_groups_fit_and_keep_all_gpus_busy(tmp_path: Path):
     assert planned(tmp_path, cards(1, memory=2 * 3e6 * 1.25 / 0.9 / 0.75 + 1)).group == 2, "two seeds fit"
 
 
+def test_what_runs_held_says_how_many_fit(tmp_path: Path):
+    """They held half of what was forecast, so that twice as many fit, but for 5 % and one seed cut off."""
+    memory = 2 * 3e6 * 1.25 / 0.9 / 0.75 + 1
+    assert planned(tmp_path, cards(1, memory), methods="spr", seeds=range(6)).group == 2
+    path = existing(tmp_path, "spr", "snow", [7, 8], "running")
+    record = json.loads((path / "config.json").read_text()) | {"facts": {"accelerator": None}}
+    (path / "config.json").write_text(json.dumps(record))
+    held = {"state": "running", "updates": 5, "peak_bytes": 3 * 10**6, "forecast_bytes": 6 * 10**6}
+    for status, fits in (
+        ({**held, "peak_bytes": None}, 2),
+        ({**held, "updates": 0}, 2),
+        ({**held, "forecast_bytes": "many"}, 2),
+        (held, 3),  # 4.76 would fit; 6 seeds are two runs of three then
+        ({**held, "peak_bytes": 12 * 10**6}, 1),
+    ):
+        (path / "status.json").write_text(json.dumps(status))
+        plan = planned(tmp_path, cards(1, memory), methods="spr", seeds=range(6))
+        assert plan.group == fits, status
+
+
 def test_seeds_that_do_not_fit_are_refused(tmp_path: Path):
     small = cards(1, memory=2 * 3e6 / 0.9 / 0.75 + 1)
     with pytest.raises(UserError, match="--group 2 fits"):

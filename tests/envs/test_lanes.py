@@ -58,7 +58,7 @@ class Fake:
         self.memory[:] = arrays["memory"]
 
 
-def reference(env, seed: int, actions: np.ndarray, stack: int, episode: int = 0):
+def reference(env, seed: int, actions: np.ndarray, stack: int, episode: int = 0, fill: str = "zeros"):
     """One lane told slowly, an episode as a list of frames: what was seen, the rows, the finished games."""
     on, black = np.array([True]), np.zeros(env.spec.frame, np.uint8)
 
@@ -69,7 +69,8 @@ def reference(env, seed: int, actions: np.ndarray, stack: int, episode: int = 0)
     seen, rows, games = [], [], []
     frames, rewards, truncated = opening(), [], False
     for action in actions:
-        seen.append(np.concatenate(([black] * stack + frames)[-stack:], axis=-1))
+        before = frames[0] if fill == "first" else black
+        seen.append(np.concatenate(([before] * stack + frames)[-stack:], axis=-1))
         start = len(frames) == 1
         if truncated:
             rows.append(LaneRow(frames[-1], np.zeros_like(action), 0, False, False, True))
@@ -103,13 +104,15 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("stack", [1, 3])
+@pytest.mark.parametrize(("stack", "fill"), [(1, "zeros"), (3, "zeros"), (3, "first"), (1, "first")])
 @pytest.mark.parametrize("kind", KINDS)
-def test_against_a_slow_reference(kind, stack):
+def test_against_a_slow_reference(kind, stack, fill):
     env, episodes = KINDS[kind](4), [0, 5, 0, 9]
-    lanes = Lanes(env, SEEDS, stack, SALT, episodes)
+    lanes = Lanes(env, SEEDS, stack, SALT, episodes, fill)
     actions = some_actions(env, 300, 4)
-    stories = [reference(KINDS[kind](1), s, actions[:, i], stack, episodes[i]) for i, s in enumerate(SEEDS)]
+    stories = [
+        reference(KINDS[kind](1), s, actions[:, i], stack, episodes[i], fill) for i, s in enumerate(SEEDS)
+    ]
     finished: list[Finished] = []
     for t, action in enumerate(actions):
         obs = lanes.obs
@@ -184,6 +187,47 @@ def test_resume(kind):
         assert ours.keys() == theirs.keys()
         assert all(np.array_equal(ours[k], theirs[k]) and ours[k].dtype == theirs[k].dtype for k in ours)
     assert pads > 0 or kind in ("catch", "long games", "not saved, long"), "also saved where a pad is due"
+
+
+def test_resume_with_stacks_filled_by_the_first_frame():
+    actions = some_actions(Fake(4), 120, 4)
+    lanes = Lanes(Fake(4), SEEDS, 3, SALT, fill="first")
+    for action in actions[:77]:
+        lanes.step(action)
+    other = Lanes(Fake(4), SEEDS, 3, SALT, fill="first")
+    other.load(lanes.save())
+    for action in actions[77:]:
+        assert np.array_equal(lanes.obs, other.obs)
+        lanes.step(action)
+        other.step(action)
+
+
+def test_all_lanes_at_their_limit_turn_to_the_next_game_at_no_cost_of_a_step():
+    """What `turn` writes is what a step would, whatever was to be done in it."""
+    one, two = (Lanes(toy.Reach(4), SEEDS, 2, SALT, fill="first") for _ in range(2))
+    actions = some_actions(one.env, 60, 4)
+    for action in actions[:20]:
+        one.step(action)
+        two.step(action)
+    assert one.pad.all() and not one.first.any()
+    turned, stepped = one.turn(), two.step(actions[20])
+    assert stepped.finished == []
+    for name, a, b in zip(LaneRow._fields, turned, stepped.row, strict=True):
+        assert np.array_equal(a, b), name
+    assert turned.pad.all() and not (turned.action.any() or turned.reward.any() or turned.terminal.any())
+    assert (
+        one.first.all() and not one.pad.any() and (one.agent_steps == 20).all() and (one.episode == 1).all()
+    )
+    for action in actions[20:]:
+        assert np.array_equal(one.obs, two.obs)
+        a, b = one.step(action), two.step(action)
+        assert all(np.array_equal(x, y) for x, y in zip(a.row, b.row, strict=True))
+
+
+def test_no_lane_is_turned_while_another_plays():
+    lanes = Lanes(toy.Reach(4), SEEDS, 2, SALT)
+    with pytest.raises(AssertionError, match="still playing"):
+        lanes.turn()
 
 
 def test_saved_names_say_whose_they_are():

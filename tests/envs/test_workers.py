@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 from conformance import CHECKS
-from worker_games import Broken, Counting
+from worker_games import Broken, Counting, Hanging
 
 from vcrl.core.errors import UserError
 from vcrl.envs.lanes import Lanes
@@ -87,9 +87,57 @@ def test_a_process_that_died_between_two_steps_is_saved_all_the_same(opened):
 def test_a_simulator_that_dies_twice_at_one_step_is_an_error_with_its_seeds(opened):
     env = opened(Counting, 2, 2)
     env.reset(np.ones(2, bool), np.array([8, 9], np.uint64))
-    with pytest.raises(UserError, match=r"lanes 0 to 0 died twice .* \[8\]"):
+    with pytest.raises(UserError, match=r"lanes 0 to 0 died or hung twice .* \[8\]"):
         for _ in range(5):
             env.step(np.ones(2, np.int32), np.array([True, False]))
+
+
+@pytest.fixture
+def impatient(tmp_path, monkeypatch):
+    """Games that hang as often as told, and nobody who waits long for them."""
+    monkeypatch.setenv("HANGS", str(tmp_path / "hangs"))
+    monkeypatch.setattr("vcrl.envs.workers.PATIENCE", 0.5)
+    return lambda times: (tmp_path / "hangs").write_text("x\n" * times)
+
+
+def test_a_process_that_hangs_is_started_again(opened, impatient):
+    impatient(1)
+    alone, env = Balloon(2), opened(Hanging, 2, 2)
+    for one in (alone, env):
+        one.reset(np.ones(2, bool), np.array([8, 9], np.uint64))
+    for i in range(6):
+        actions = np.array([i % 3, 2 - i % 3], np.int32)
+        active = np.array([True, i > 2])
+        for a, b in zip(alone.step(actions, active), env.step(actions, active), strict=True):
+            np.testing.assert_array_equal(a[active], b[active])
+    (said,) = env.news
+    assert "lanes 0 to 0 hung for 0 seconds (exit code -9): started again" in said
+
+
+def test_a_process_that_hangs_twice_at_one_step_is_an_error(opened, impatient):
+    impatient(2)
+    env = opened(Hanging, 2, 2)
+    env.reset(np.ones(2, bool), np.array([8, 9], np.uint64))
+    with pytest.raises(UserError, match=r"lanes 0 to 0 died or hung twice .* \[8\]"):
+        for _ in range(3):
+            env.step(np.ones(2, np.int32), np.array([True, False]))
+
+
+def test_closing_does_not_wait_for_a_process_that_hangs(opened, impatient, monkeypatch):
+    impatient(1)
+    monkeypatch.setattr("vcrl.envs.workers.FAREWELL", 0.2)
+    env = opened(Hanging, 2, 2)
+    env.reset(np.ones(2, bool), np.zeros(2, np.uint64))
+    pids = [process.pid for process in env._processes]
+    env._board.going[:], env._board.resetting[:] = True, False
+    for _ in range(2):
+        env.step(np.zeros(2, np.int32), np.array([True, False]))
+    env._board.going[:] = [True, False]
+    env._tell(0, b"g")  # and nobody waits for the answer
+    env.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 def test_an_error_inside_a_process_is_told_as_it_is(opened):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from vcrl.nets.augment import augment, crop_and_pad, to_float
+from vcrl.nets.augment import augment, centre, crop_and_pad, to_float
 
-augmented = jax.jit(augment, static_argnames=("shift", "intensity"))
+augmented = jax.jit(augment, static_argnames=("shift", "intensity", "crop"))
 
 
 def images(*shape: int, seed: int = 0) -> np.ndarray:
@@ -164,3 +164,63 @@ def test_a_crop_padded_is_one_of_those_the_reference_can_make(pixels: int):
 def test_no_pixels_no_crop():
     obs = images(3, 9, 7, 2)
     assert_allclose(crop_and_pad(jax.random.key(0), jnp.asarray(obs), 0), obs / 255, atol=1e-6)
+
+
+# Crops of a part
+
+
+def test_a_random_crop_is_what_slicing_cuts_out():
+    obs = images(120, 11, 9, 3)
+    out = augmented(jax.random.key(10), jnp.asarray(obs), shift=0, intensity=0.0, crop=7)
+    assert out.shape == (120, 7, 7, 3) and out.dtype == jnp.float32
+    found = np.round(np.asarray(out) * 255).astype(np.uint8)
+    seen = set()
+    for before, after in zip(obs, found, strict=True):
+        cuts = {(i, j): before[i : i + 7, j : j + 7] for i in range(5) for j in range(3)}
+        (match,) = [at for at, cut in cuts.items() if np.array_equal(cut, after)]
+        seen.add(match)
+    assert len(seen) == 15  # every place there is
+
+
+def test_offsets_of_the_references_crop_are_0_to_16_and_uniform():
+    """Of 100 pixels 84: pictures that hold their rows and columns show where each was cut."""
+    place = np.stack(np.meshgrid(np.arange(100), np.arange(100), indexing="ij"), axis=-1).astype(np.uint8)
+    count = 1500
+
+    def corner(k):
+        obs = jnp.broadcast_to(jnp.asarray(place), (count, 100, 100, 2))
+        out = augment(k, obs, shift=0, intensity=0.0, crop=84)
+        return out[:, 0, 0], out[:, -1, -1]
+
+    first, last = (np.round(np.asarray(x) * 255).astype(int) for x in jax.jit(corner)(jax.random.key(11)))
+    assert_array_equal(last, first + 83)
+    for offset in first.T:
+        counts = np.bincount(offset, minlength=17)
+        assert len(counts) == 17 and np.sum((counts - count / 17) ** 2 / (count / 17)) < 45  # 16 of freedom
+    assert abs(np.corrcoef(first.T)[0, 1]) < 0.1
+
+
+def test_a_crop_is_as_bright_as_its_draw():
+    obs = np.maximum(images(500, 10, 10, 2), 1)
+    both = np.asarray(augmented(jax.random.key(12), jnp.asarray(obs), shift=0, intensity=0.05, crop=8))
+    cut = np.asarray(augmented(jax.random.key(12), jnp.asarray(obs), shift=0, intensity=0.0, crop=8))
+    factor = both / cut
+    assert_allclose(factor.min(axis=(1, 2, 3)), factor.max(axis=(1, 2, 3)), rtol=1e-5)
+    assert 0.8999 < factor.min() < 0.93 and 1.07 < factor.max() < 1.1001
+
+
+def test_a_crop_of_everything_is_everything():
+    obs = jnp.asarray(images(5, 8, 8, 2))
+    assert_array_equal(augmented(jax.random.key(13), obs, shift=0, intensity=0.0, crop=8), to_float(obs))
+
+
+@pytest.mark.parametrize(("side", "crop", "at"), [(100, 84, 8), (7, 4, 1), (8, 8, 0)])
+def test_the_centre_is_cut_at_half_of_what_is_left(side: int, crop: int, at: int):
+    obs = images(2, 3, side, side, 2)
+    expected = obs[:, :, at : at + crop, at : at + crop] / 255
+    assert_allclose(centre(jnp.asarray(obs), crop), expected, rtol=1e-6)
+
+
+def test_without_crops_the_centre_is_everything():
+    obs = jnp.asarray(images(2, 9, 7, 2))
+    assert_array_equal(centre(obs, None), to_float(obs))

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from vcrl.nets.layers import BatchNorm, Linear, NoisyLinear, Stats, renormalise, scale_gradient
+from vcrl.nets.layers import (
+    MLP,
+    BatchNorm,
+    Conv,
+    LayerNorm,
+    Linear,
+    NoisyLinear,
+    Stats,
+    orthonormal,
+    renormalise,
+    scale_gradient,
+)
 
 
 def test_linear_by_hand():
@@ -189,3 +200,69 @@ def test_scale_gradient_changes_the_gradient_only(factor: float):
     assert_allclose(value, 51.25, rtol=1e-6)
     assert_allclose(slope, factor * 2 * x, rtol=1e-6)
     assert_allclose(scale_gradient(x, factor), x, rtol=1e-6)
+
+
+def test_layer_norm_by_hand():
+    norm = LayerNorm(jnp.array([2.0, 1.0]), jnp.array([0.5, 0.0]))
+    # (1, 3) has mean 2 and variance 1, (10, 30) mean 20 and variance 100: both become -1 and 1
+    assert_allclose(norm(jnp.array([[1.0, 3.0], [10.0, 30.0]])), [[-1.5, 1.0]] * 2, atol=1e-4)
+    assert_allclose(norm(jnp.array([7.0, 7.0])), [0.5, 0.0])  # no deviation at all
+    fresh = LayerNorm.make(3)
+    assert_array_equal(fresh.scale, [1, 1, 1])
+    assert_array_equal(fresh.bias, [0, 0, 0])
+
+
+def test_layers_in_a_row_have_relu_between_them_and_not_behind():
+    net = MLP(
+        (Linear(jnp.array([[1.0, -1.0]]), jnp.zeros(2)), Linear(jnp.array([[-2.0], [5.0]]), jnp.array([1.0])))
+    )
+    # 3 -> (3, -3) -> (3, 0) -> -6 + 1; -2 -> (-2, 2) -> (0, 2) -> 10 + 1
+    assert_allclose(net(jnp.array([[3.0], [-2.0]])), [[-5.0], [11.0]])
+    made = jax.eval_shape(lambda k: MLP.make(k, (4, 7, 7, 2)), jax.random.key(0))
+    assert [layer.weight.shape for layer in made.layers] == [(4, 7), (7, 7), (7, 2)]
+
+
+@pytest.mark.usefixtures("quick_compiles")
+@pytest.mark.parametrize(("rows", "columns"), [(200, 50), (7, 30), (1, 5)])
+def test_orthogonal_weights(rows: int, columns: int):
+    layer = jax.jit(Linear.make, static_argnums=(1, 2, 3))(jax.random.key(0), rows, columns, "orthogonal")
+    weight = np.asarray(layer.weight, np.float64)
+    assert weight.shape == (rows, columns)
+    tall = weight if rows >= columns else weight.T
+    assert_allclose(tall.T @ tall, np.eye(min(rows, columns)), atol=2e-6)
+    assert_array_equal(layer.bias, np.zeros(columns))
+
+
+def test_orthogonal_weights_have_no_favourite_direction():
+    """In two dimensions: angles of the first column are uniform, and turns are as frequent as reflections."""
+    drawn = np.asarray(
+        jax.jit(jax.vmap(lambda k: orthonormal(k, 2, 2)))(jax.random.split(jax.random.key(0), 2000))
+    )
+    angle = np.sort(np.arctan2(drawn[:, 1, 0], drawn[:, 0, 0]))
+    assert np.abs(angle - np.linspace(-np.pi, np.pi, 2000)).max() < 2 * np.pi * 2.2 / 2000**0.5
+    assert 0.45 < np.mean(np.linalg.det(drawn) > 0) < 0.55
+
+
+made = jax.jit(Conv.make, static_argnums=(1, 2, 3, 4, 5, 6))
+
+
+@pytest.mark.usefixtures("quick_compiles")
+@pytest.mark.parametrize(("size", "inputs", "outputs"), [(3, 9, 64), (4, 7, 3)])
+def test_a_convolution_can_begin_as_an_orthogonal_centre(size: int, inputs: int, outputs: int):
+    conv = made(jax.random.key(0), inputs, outputs, size, 1, 0, "delta")
+    weight, at = np.asarray(conv.weight, np.float64), (size - 1) // 2
+    assert weight.shape == (size, size, inputs, outputs)
+    centre = weight[at, at]
+    tall = centre if inputs >= outputs else centre.T
+    assert_allclose(tall.T @ tall, 2 * np.eye(min(inputs, outputs)), atol=1e-5)  # a gain of sqrt 2
+    assert np.count_nonzero(weight) == np.count_nonzero(centre)
+    assert_array_equal(conv.bias, np.zeros(outputs))
+
+
+@pytest.mark.usefixtures("quick_compiles")
+def test_a_convolution_can_begin_orthogonal_as_a_whole():
+    conv = made(jax.random.key(0), 4, 6, 3, 2, 0, "orthogonal")
+    flat = np.asarray(conv.weight, np.float64).reshape(36, 6)
+    assert_allclose(flat.T @ flat, 2 * np.eye(6), atol=1e-5)
+    assert_array_equal(conv.bias, np.zeros(6))
+    assert conv.stride == 2 and np.all(np.asarray(conv.weight) != 0)

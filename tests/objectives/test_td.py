@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from vcrl.objectives import categorical_target, double_q, huber, n_step, pick, project
+from vcrl.objectives.td import clipped_mass
 
 # Compiled whole: faster here than operation by operation.
 fast_n_step = jax.jit(n_step, static_argnames=("n", "gamma"))
 fast_target = jax.jit(categorical_target)
+fast_clipped = jax.jit(clipped_mass)
 fast_project = jax.jit(project)
 
 REWARD = jnp.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
@@ -158,6 +160,38 @@ def test_categorical_target_with_a_discount_by_hand():
     # 1 + 0.75 * (-2) = -0.5 and 1 + 0.75 * 2 = 2.5: 0.25 at -1, 0.25 at 0, 0.5 clipped to 2
     found = fast_target(probs, jnp.array(1.0), jnp.array(0.75), SMALL)
     assert_allclose(found, [0.0, 0.25, 0.25, 0.0, 0.5], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("returns", "discount", "expected"),
+    [
+        (0.5, 1.0, 0.1),  # -1.5 ... 2.5: the last atom alone
+        (1.0, 0.75, 0.1),  # -0.5 ... 2.5 likewise
+        (-1.5, 1.0, 0.3),  # -3.5, -2.5 below: 0.1 + 0.2
+        (1.5, 0.5, 0.1),  # 0.5, 1, 1.5, 2, 2.5
+        (0.0, 1.0, 0.0),  # from edge to edge
+        (1.0, 0.5, 0.0),  # 0 ... 2, the last one on the edge
+        (0.2, 0.9, 0.0),  # 0.2 + 0.9 * 2 is 2, but for rounding
+        (2.001, 0.0, 1.0),  # a terminal return just beyond
+        (-50.0, 0.0, 1.0),
+    ],
+)
+def test_clipped_mass_by_hand(returns: float, discount: float, expected: float):
+    probs = jnp.array([0.1, 0.2, 0.4, 0.2, 0.1])
+    found = fast_clipped(probs, jnp.array(returns), jnp.array(discount), SMALL)
+    assert_allclose(found, expected, atol=1e-6)
+
+
+def test_what_is_clipped_is_what_the_projection_moved():
+    """The mean of a projected target falls short of R + discount E[Z] only where mass was clipped."""
+    rng = np.random.default_rng(1)
+    probs = jnp.asarray(rng.dirichlet(np.ones(51), 200), jnp.float32)
+    returns = jnp.asarray(rng.normal(size=200) * 4, jnp.float32)
+    discount = jnp.asarray(rng.uniform(0, 1, 200), jnp.float32)
+    share = np.asarray(fast_clipped(probs, returns, discount, ATARI))
+    lost = np.abs(returns + discount * (probs @ ATARI) - fast_target(probs, returns, discount, ATARI) @ ATARI)
+    assert (lost[share == 0] < 1e-4).all() and (lost[share > 0.05] > 1e-3).all()
+    assert (share == 0).sum() > 20 and (share > 0.05).sum() > 20
 
 
 @pytest.mark.parametrize(

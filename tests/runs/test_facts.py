@@ -4,6 +4,7 @@ import getpass
 import json
 import platform
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -121,3 +122,51 @@ def test_the_environment_speaks_for_a_bare_copy(checkout, monkeypatch):
 
 def test_a_package_that_is_absent_has_no_version():
     assert module._version("no-such-package-anywhere") is None
+
+
+def test_free_memory_is_the_least_that_anything_leaves(monkeypatch):
+    monkeypatch.setattr(module, "_unused", lambda: 900)
+    monkeypatch.setattr(module, "_room_in_limit", lambda: None)
+    monkeypatch.setattr(module, "_room_in_groups", lambda: [])
+    assert module.free_memory() == 900
+    monkeypatch.setattr(module, "_room_in_groups", lambda: [5000, 300])
+    assert module.free_memory() == 300
+    monkeypatch.setattr(module, "_room_in_limit", lambda: -7)
+    assert module.free_memory() == 0
+    for name in ("_unused", "_room_in_limit"):
+        monkeypatch.setattr(module, name, lambda: None)
+    monkeypatch.setattr(module, "_room_in_groups", lambda: [])
+    assert module.free_memory() is None
+
+
+def group(folder, **numbers):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in numbers.items():
+        (folder / name.replace("__", ".")).write_text(f"{value}\n")
+
+
+def test_control_groups_of_both_versions(tmp_path):
+    """A job in a container: the limit of any group above it counts, and what files take of it can be had back."""
+    system, mine = tmp_path / "groups", tmp_path / "mine"
+    mine.write_text("5:cpu,cpuacct:/\n0::/pod/job\n")
+    group(system, cgroup__procs=1)  # the root has no limit
+    group(system / "pod", memory__max=1000, memory__current=400, memory__stat="anon 300\ninactive_file 100")
+    group(system / "pod" / "job", memory__max="max", memory__current=200, memory__stat="inactive_file 5")
+    assert module._room_in_groups(system, mine) == [700]
+    mine.write_text("4:memory:/task\n0::/\n")
+    at = system / "memory" / "task"
+    group(
+        at, memory__limit_in_bytes=5000, memory__usage_in_bytes=4500, memory__stat="total_inactive_file 250"
+    )
+    assert module._room_in_groups(system, mine) == [750]
+    assert module._room_in_groups(system, tmp_path / "none") == []
+    mine.write_text("nonsense\n")
+    assert module._room_in_groups(system, mine) == []
+
+
+def test_a_limit_on_addresses_counts():
+    """In a process of its own, for it cannot be raised again."""
+    code = "import resource; from vcrl.runs.facts import free_memory; n = 2 * 10**9; "
+    code += "resource.setrlimit(resource.RLIMIT_AS, (n, n)); print(free_memory())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 10**9 < int(done.stdout) < 2 * 10**9

@@ -159,7 +159,7 @@ def test_disk_full_while_creating_leaves_no_half_config(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(UserError, match="No space left"):
+        with pytest.raises(UserError, match="the disk is full"):
             RunFolder.open(tmp_path, RECORD)
     assert not (tmp_path / "config.json").exists() and not (tmp_path / ".config.json.tmp").exists()
     RunFolder.open(tmp_path, RECORD).close()

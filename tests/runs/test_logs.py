@@ -237,9 +237,9 @@ def test_disk_full_while_logging(tmp_path):
     real, run._logs["eval"]._file = run._logs["eval"]._file, Full()
     real.close()
     run.evaluation(0, 1, 2, 3, 4)
-    with pytest.raises(UserError, match=r"cannot write to .*eval.csv.*No space left"):
+    with pytest.raises(UserError, match=r"the disk is full: .*eval.csv cannot be written"):
         run.flush()
-    with pytest.raises(UserError, match="No space left"):
+    with pytest.raises(UserError, match="the disk is full"):
         run.close()
     with RunFolder.open(tmp_path, RECORD) as again:  # the lock went all the same
         assert again.record == RECORD

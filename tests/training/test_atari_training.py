@@ -14,7 +14,7 @@ from tiny import assert_same_files
 from tiny_atari import atari, atari_plan
 
 from vcrl.envs.workers import Workers
-from vcrl.methods.library import METHODS
+from vcrl.methods.discrete import FAMILY
 from vcrl.runs import checkpoint
 from vcrl.training import watch
 from vcrl.training.engine import Training, engine_of
@@ -160,7 +160,7 @@ ONCE = Schedule(log=1, evaluate=0, gradients=0, q_error=64, q_error_positions=20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", FAMILY.methods)
 def test_every_method_trains_on_real_frames(tmp_path, method):
     plan = atari_plan(method, "ms-pacman", seeds=(1,), steps=64, learn_start=60, schedule=ONCE)
     fresh = jax.tree.map(np.array, engine_of(plan).lifted.init(np.array([1], np.int32)))

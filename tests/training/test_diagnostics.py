@@ -8,6 +8,9 @@ from vcrl.training import diagnostics
 from vcrl.training.diagnostics import discounted, positions
 from vcrl.training.engine import engine_of
 from vcrl.training.evaluate import Trajectory, field
+from vcrl.training.plan import Schedule, make_plan
+
+CONTROL = {"learn_start": 20, "batch": 4, "hidden": 8, "width": 8}
 
 
 def trajectory(actions, rewards, terminals=None):
@@ -15,11 +18,49 @@ def trajectory(actions, rewards, terminals=None):
     frame = np.arange(1, count + 1, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 1), np.uint8)
     terminal = np.zeros(count, bool) if terminals is None else np.array(terminals)
     first = np.concatenate([[True], terminal[:-1]])
-    return Trajectory(frame, first, np.array(actions), np.array(rewards, np.float32), terminal)
+    ending = np.full((2, 2, 1), count + 1, np.uint8)
+    return Trajectory(frame, first, np.array(actions), np.array(rewards, np.float32), terminal, ending)
 
 
 def test_discounted_returns_by_hand():
     np.testing.assert_allclose(discounted(np.array([1.0, 0.0, 2.0]), 0.5), [1 + 0.25 * 2, 1.0, 2.0])
+
+
+def test_what_is_still_to_come_behind_the_end_is_discounted_too():
+    np.testing.assert_allclose(discounted(np.array([1.0, 0.0, 2.0]), 0.5, 4.0), [1.5 + 0.5, 1.0 + 1.0, 2.0 + 2.0])
+    cut, ended = trajectory([0, 1], [1, 1]), trajectory([0, 1], [1, 1], [True, True])
+    p = positions([cut, ended], steps=0, limit=4, gamma=0.5, stack=1, rest=[8.0, 0.0])
+    np.testing.assert_allclose(p.returns[0], [1.5 + 0.25 * 8, 1 + 0.5 * 8, 1, 1])
+
+
+def test_stacks_can_be_filled_with_the_first_frame():
+    one = trajectory([0, 1, 2, 0], [1, 1, 1, 1], [False, True, False, True])
+    p = positions([one], steps=0, limit=4, gamma=1.0, stack=3, fill="first")
+    np.testing.assert_array_equal(p.obs[:, 0, 0], [[1, 1, 1], [1, 1, 2], [3, 3, 3], [3, 3, 4]])
+
+
+def test_a_game_that_was_cut_goes_on_in_the_agents_own_opinion(tmp_path):
+    """Of `reach`, whose games end by their time limit alone."""
+    plan = make_plan("sac", "reach", (3, 4), 60, CONTROL, Schedule(q_error_positions=30))
+    lifted = engine_of(plan).lifted
+    state = lifted.init(np.array(plan.seeds, np.int32))
+    with field(plan, lifted.play, diagnostics.lanes_for(plan), training=True) as ground:
+        played = diagnostics.trajectories(ground, state, 30)
+        got = diagnostics.q_error(ground, lifted, state, 0)
+    rest = diagnostics.left_over(plan, lifted, state, played)
+    for i, mine in enumerate(played):
+        assert [len(game.action) for game in mine] == [20, 20]
+        for game, more in zip(mine, rest[i], strict=True):
+            last = np.concatenate([game.frame[-1], game.ending], axis=-1)
+            obs = np.repeat(last[None, None], 2, axis=0)
+            assert more == pytest.approx(float(lifted.worth(state, obs)[i, 0]), rel=1e-5) and more != 0
+        returns = np.concatenate([discounted(g.reward, 0.9, v) for g, v in zip(mine, rest[i], strict=True)])[:30]
+        obs = diagnostics.stacked(
+            np.concatenate([g.frame for g in mine]), np.concatenate([g.first for g in mine]), 2, "first"
+        )[:30]
+        action = np.concatenate([g.action for g in mine])[:30]
+        values = lifted.values_along(state, np.repeat(obs[None], 2, 0), np.repeat(action[None, None], 2, 0), False)
+        assert got["q_error/real"][i] == pytest.approx(np.abs(values[i, 0] - returns).mean(), rel=1e-4)
 
 
 def test_positions_line_up_what_followed():
@@ -52,7 +93,7 @@ def test_q_error_against_a_plain_loop(trained):
     plan, lifted = trained.plan, engine_of(trained.plan).lifted
     steps, limit, gamma = 2, plan.schedule.q_error_positions, plan.config.gamma
     with field(plan, lifted.play, diagnostics.lanes_for(plan), training=True) as ground:
-        got = diagnostics.q_error(ground, lifted.values_along, trained.state, steps)
+        got = diagnostics.q_error(ground, lifted, trained.state, steps)
         trajectories = diagnostics.trajectories(ground, trained.state, limit)
     for i, found in enumerate(trajectories):
         imagined = real = 0.0

@@ -88,6 +88,7 @@ def test_everything_is_traced_once(once):
         once.probe(state, replay, jnp.asarray(30 + i), now, SEEDS)
         for batch_statistics in (True, False):
             along = once.values_along(state, obs, jnp.zeros((3, 3, 2), jnp.int32), batch_statistics)
+        assert once.worth(state, obs).shape == (3, 2)
         finite, good = once.guard(state, good)
         once.trusted(state, good)
         replay = once.fill(replay, once.rows(replay, jnp.asarray(i)), jnp.asarray(i), jnp.asarray(3))

@@ -14,8 +14,10 @@ import pytest
 from rich.console import Console
 from tiny import assert_same_files, tiny
 
+from vcrl.bench.audit import audit
 from vcrl.core.errors import UserError
 from vcrl.runs.folder import RunFolder
+from vcrl.runs.verify import verify
 from vcrl.training.run import load_run
 
 
@@ -115,4 +117,22 @@ def test_sigterm_saves_and_the_same_call_continues(whole, tmp_path):
     run = tiny(tmp_path)
     sender.join()
     assert run.folder.status["state"] == "stopped"
+    assert_same_files(tiny(tmp_path), whole)
+
+
+def test_a_finished_run_is_whole_and_its_scores_can_be_audited(whole):
+    checks = verify(whole.path)
+    assert {check.state for check in checks} == {"ok"}, checks
+    verdict = audit(whole.path)
+    assert verdict.holds and verdict.repeated == 3 * 2 * 100
+
+
+def test_cut_off_between_the_receipt_and_its_rows(whole, tmp_path, monkeypatch):
+    def cut(*row):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(RunFolder, "evaluation", cut)
+        tiny(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*.receipt")] == ["000000030.receipt"]
     assert_same_files(tiny(tmp_path), whole)

@@ -41,9 +41,10 @@ def snapshot(training):
 
 def write(folder, plan, taken):
     """As `Watch.write` does."""
-    extra = {"counters": {"tick": taken.tick, "updates": taken.updates}}
-    oldest = taken.tick - plan.capacity
-    checkpoint.save(folder, taken.tick, taken.arrays(), extra, taken.rows(), oldest)
+    oldest = taken.span[1] - plan.capacity
+    checkpoint.save(
+        folder, taken.counters["tick"], taken.arrays(), {"counters": taken.counters}, taken.rows(), oldest
+    )
 
 
 def restored(folder, plan):
@@ -59,7 +60,7 @@ def host(training):
     trees = {"state": training.state, "replay": training.replay, "good": training.good}
     return jax.tree.map(lambda x: np.array(x), trees) | {
         "lanes": training.lanes.save(),
-        "counters": (training.tick, training.updates, training.rows_kept, training.failed.copy()),
+        "counters": (training.counters, training.rows_kept, training.failed.copy()),
     }
 
 

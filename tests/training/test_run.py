@@ -86,7 +86,9 @@ def test_memory_is_counted_before_it_is_taken(run, monkeypatch):
     rows = 2 * run.plan.capacity * (16 * 16 + 4 + 4 + 3 + 4)
     assert replay == rows and weights > 0
     # Two seeds, batches of 4; o_t, twice 3 bootstrap states, 2 real ones; 8x8 patches of 4x4 pixels, 2 frames, floats.
-    assert work == 2 * 4 * (1 + 2 * 3 + 2) * 64 * 16 * 2 * 4
+    widest = 4 * (1 + 2 * 3 + 2) * 64 * 16 * 2 * 4
+    # And the stacks themselves, in bytes: o_t..o_t+2 and 3 bootstrap ones.
+    assert work == 2 * (widest + 4 * (3 + 3) * 16 * 16 * 2)
     monkeypatch.setattr("vcrl.training.memory.free_in_bytes", lambda: (replay + weights + work) * 0.7)
     with pytest.raises(UserError, match=r"GB are free: use at most 1 seeds at once"):
         check_memory(run.plan, engine)

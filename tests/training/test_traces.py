@@ -15,4 +15,5 @@ def test_each_function_is_traced_once_in_a_whole_run_and_shared_between_games(tm
     assert sizes.pop("rows") == sizes.pop("fill") == 0, (
         "a run that was not stopped keeps its replay to itself"
     )
+    assert sizes.pop("worth") == 0, "these games end, none is cut off"
     assert set(sizes.values()) == {1}, sizes

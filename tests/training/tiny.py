@@ -43,6 +43,8 @@ def assert_same_files(a: Run, b: Run) -> None:
     """Every file that does not tell the time is the same, byte for byte, and so is the last checkpoint."""
     for name in ("metrics.jsonl", "episodes.csv", "eval.csv"):
         assert (a.path / name).read_bytes() == (b.path / name).read_bytes(), name
+    one, two = ({p.name: p.read_bytes() for p in (r.path / "receipts").iterdir()} for r in (a, b))
+    assert one == two and len(one) == len({row.agent_steps for row in a.folder.evaluations()})
     one, two = (checkpoint.load(r.path / "checkpoint", print) for r in (a, b))
     assert one is not None and two is not None
     assert one.agent_steps == two.agent_steps and one.extra == two.extra

@@ -10,19 +10,18 @@ from jaxtyping import Array, Bool, Float, UInt8
 from vcrl.agents.values import Values
 from vcrl.core.types import Clock, Metrics
 from vcrl.methods.configs import Slow
-from vcrl.nets.heads import QHead
 from vcrl.replay import Sample
 
 T = TypeVar("T")
 
 
 class Update(NamedTuple):
-    priority: Float[Array, " B"]  # what the replay should remember of each sample
+    priority: Float[Array, " B"] | None  # what the replay should remember of each sample
     metrics: Metrics
 
 
 class Agent(NamedTuple):
-    """An agent of one seed: three pure functions that make it, two read-only ones to look inside, and its appetite.
+    """An agent of one seed: three pure functions that make it, three read-only ones to look inside, and its appetite.
 
     Randomness is never passed in as a stored key: each function computes its own from the seed and a counter.
     """
@@ -36,9 +35,27 @@ class Agent(NamedTuple):
     gradient_norms: Callable[[Any, Any, Clock, Array], Metrics]
     # state, obs P, actions K+1 P, batch statistics -> Q K+1 P
     values_along: Callable[[Any, Array, Array, bool], Array]
-    sample: Sample
+    # state, obs P -> what the agent thinks the states are worth P, where an episode was cut off
+    worth: Callable[[Any, Array], Array]
+    sample: (
+        Any  # what it learns from: a Sample, or a NamedTuple of some; `update` gets Segments in their place
+    )
     learn_start: int
     updates_per_step: int
+    alone: bool = False  # seeds learn one after the other: a single one fills an accelerator
+
+    @property
+    def samples(self) -> list[Sample]:
+        return jax.tree.leaves(self.sample, is_leaf=is_sample)
+
+    @property
+    def steps(self) -> int:
+        """K, the most that it imagines."""
+        return max(sample.steps for sample in self.samples)
+
+
+def is_sample(x: Any) -> bool:
+    return isinstance(x, Sample)
 
 
 class View(NamedTuple):
@@ -46,19 +63,17 @@ class View(NamedTuple):
 
     online: Any  # nets, differentiable
     target: Any  # nets, no gradient
-    q: QHead  # the online head with this update's noise
-    q_target: QHead  # the target head with its own noise
+    q: Any  # the online head with this update's noise
+    q_target: Any  # the target head with its own noise
     momentum: Any  # the slow copy of the nets that CURL compares with, no gradient; None in other methods
     project: Callable[[Any, Array], Array]  # nets, state -> the vector SPR compares
     encode: Callable[
         [Any, Array, Array], Array
     ]  # encoder, key, stacks T B -> states under augmentations of their own
-    bellman: Callable[
-        [QHead, QHead], Array
-    ]  # online and target head under any noise -> Bellman targets K' B E
+    bellman: Callable[[Any, Any], Array]  # online and target head under any noise -> Bellman targets K' B E
     obs: UInt8[Array, "K+1 B h w c"]  # stacks as they were seen
-    imagined: Float[Array, "K+1 B H W C"]
-    real: Float[Array, "K B H W C"]  # states t+1..t+K, no gradient
+    imagined: Float[Array, "K+1 B *s"]
+    real: Float[Array, "K B *s"]  # states t+1..t+K, no gradient
     action: Array  # K+1 B, taken at t+k
     reward: Float[Array, "K+1 B"]  # of the transition taken at t+k
     terminal: Bool[Array, "K+1 B"]  # likewise

@@ -99,6 +99,7 @@ def make_rainbow(config: RainbowConfig, spec: EnvSpec, protocol: Protocol) -> Ag
         update=partial(update, setup),
         gradient_norms=partial(gradient_norms, setup),
         values_along=partial(values_along, setup),
+        worth=partial(worth, setup),
         sample=sample,
         learn_start=config.learn_start,
         updates_per_step=config.updates_per_step,
@@ -233,6 +234,9 @@ def losses(
     rl = values.loss(taken, td_target[0])
     named = {"rl": rl if len(states) == 1 else _rl_loss(setup, q, states, td_target, segment)}
     extra: Metrics = {"q": values.scalar(taken)}
+    if values.clipped is not None:
+        reading = _bootstrap(setup, still(q), chosen, q_target, worth)  # as for the target: compiled once
+        extra["value/clipped"] = still(values.clipped(reading, segment.returns, segment.discount)[0])
     view = View(
         online=online, target=target, q=q, q_target=q_target, momentum=still(state.momentum), project=_project,
         encode=partial(_encode, setup), bellman=bellman, obs=segment.obs, imagined=imagined, real=real,
@@ -272,16 +276,19 @@ def _look(
 def _bellman(
     setup: Setup, q: QHead, chosen: Array, q_target: QHead, worth: Array, segment: Segment
 ) -> Float[Array, "P B E"]:
-    """Targets of the taken actions at t..t+K'-1, each from its own n-step return and its own bootstrap state.
+    """Targets of the taken actions at t..t+K'-1, each from its own n-step return and its own bootstrap state."""
+    reading = _bootstrap(setup, q, chosen, q_target, worth)
+    return still(setup.values.bellman(reading, segment.returns, segment.discount))
+
+
+def _bootstrap(setup: Setup, q: QHead, chosen: Array, q_target: QHead, worth: Array) -> Float[Array, "P B E"]:
+    """Values of the bootstrap states' best actions.
 
     Double-Q: the online head chooses the action, with its current noise and an augmentation of its own.
     """
-    values = setup.values
-    readings = values.read(q_target, worth)
-    chooser = values.read(q, chosen) if setup.config.double else readings
-    return still(
-        values.bellman(double_q(values.scalar(chooser), readings), segment.returns, segment.discount)
-    )
+    readings = setup.values.read(q_target, worth)
+    chooser = setup.values.read(q, chosen) if setup.config.double else readings
+    return double_q(setup.values.scalar(chooser), readings)
 
 
 def _rl_loss(
@@ -365,3 +372,9 @@ def values_along(
     if nets.transition is not None and state.stats is not None:
         states, _ = imagine(nets.transition, states[0], action[:-1], state.stats, learning=batch_statistics)
     return setup.values.scalar(setup.values.taken(nets.q_head.mean(), states, action[: len(states)]))
+
+
+def worth(setup: Setup, state: RainbowState, obs: UInt8[Array, "P H W C"]) -> Float[Array, " P"]:
+    """Q of the best action, without noise or augmentation."""
+    nets, values = state.online, setup.values
+    return jnp.max(values.scalar(values.read(nets.q_head.mean(), nets.encoder(to_float(obs)))), axis=-1)

@@ -8,11 +8,22 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float
 
 from vcrl.agents.base import View
 from vcrl.core.types import Clock, Metrics
-from vcrl.methods.configs import SPR, VCR, Contrast, Cycle, Reward, Terms
+from vcrl.methods.configs import (
+    SPR,
+    VCR,
+    Contrast,
+    ControlTerms,
+    Crops,
+    Cycle,
+    Reconstruction,
+    Reward,
+    Terms,
+)
 from vcrl.nets.augment import crop_and_pad
 from vcrl.nets.transition import imagine
 from vcrl.objectives import (
@@ -58,7 +69,8 @@ def vcr(term: VCR, view: View, key: Array) -> Loss:
         "real": lambda: values.as_target(values.taken(q_target, real, action)),
     }[term.taken]()
     others, keep = values.others(q, imagined, action, key)
-    others_target = values.as_target(values.others(q_target, real, action, key)[0])
+    # A clone of the key: the same actions are drawn on both sides on purpose.
+    others_target = values.as_target(values.others(q_target, real, action, jax.random.clone(key))[0])
     keep = {"others": keep, "all": jnp.ones_like(keep), "none": jnp.zeros_like(keep)}[term.others]
     loss, parts = value_consistency(
         taken, taken_target, others, others_target, keep, _counted(term, view)[ahead],
@@ -93,8 +105,8 @@ def cycle(term: Cycle, view: View, key: Array) -> Loss:
     """
     nets, start, obs = view.online, view.imagined[0], view.obs[0]
     forward, backward = nets.transition, nets.backward
-    copies, (virtual, fresh) = term.copies * forward.actions, jax.random.split(key)
-    actions = jax.random.randint(virtual, (term.steps, copies * len(start)), 0, forward.actions)
+    copies, (virtual, fresh) = term.copies * forward.variety, jax.random.split(key)
+    actions = forward.draw(virtual, (term.steps, copies * len(start)))
     many = jnp.broadcast_to(start, (copies, *start.shape)).reshape(-1, *start.shape[1:])
     there, _ = imagine(forward, many, actions, forward.stats(), learning=True)
     back, _ = imagine(backward, there[-1], actions[::-1], backward.stats(), learning=True)
@@ -114,23 +126,45 @@ def contrast(term: Contrast, view: View, key: Array) -> Loss:
     return jnp.broadcast_to(jnp.mean(loss), loss.shape), {}
 
 
+def crops(term: Crops, view: View, key: Array) -> Loss:
+    """CURL where states are vectors: they are compared as they are, with those of the target encoder."""
+    one, two = jax.random.split(key)
+    anchor = view.encode(view.online.encoder, one, view.obs[:1])[0]
+    other = view.encode(view.target.encoder, two, view.obs[:1])[0]
+    return info_nce(anchor, other, view.online.likeness.bilinear), {}
+
+
+def reconstruction(term: Reconstruction, view: View, key: Array) -> Loss:
+    """SAC+AE: the stack drawn again from its state, against its first bits with noise in place of the rest."""
+    obs, state, decoder = view.obs[0], view.imagined[0], view.online.decoder
+    levels = 2**term.bits
+    kept = jnp.floor(obs.astype(jnp.float32) / 2 ** (8 - term.bits))
+    target = (kept + jax.random.uniform(key, obs.shape)) / levels - 0.5
+    error = jnp.mean(jnp.square(decoder(state) - target), axis=(-3, -2, -1))
+    size = 0.5 * jnp.sum(jnp.square(state), axis=-1)
+    weights = 0.5 * optax.tree.norm(decoder, squared=True)
+    return error + term.small * size + term.decay * weights, {"reconstruction/error": error}
+
+
 TERMS: dict[type, Callable[[Any, View, Array], Loss]] = {
     SPR: spr,
     VCR: vcr,
     Reward: reward,
     Cycle: cycle,
     Contrast: contrast,
+    Crops: crops,
+    Reconstruction: reconstruction,
 }
 
 
-def present(terms: Terms) -> dict[str, Any]:
+def present(terms: Terms | ControlTerms) -> dict[str, Any]:
     """The terms a method has, by name."""
     return {name: term for name, term in vars(terms).items() if term is not None}
 
 
-def weight_at(term: Any, clock: Clock) -> Float[Array, ""]:
-    """A term's weight at this moment, its ramp included."""
-    return term.weight * gaussian_ramp(clock.agent_steps, getattr(term, "ramp", 0))
+def weight_at(term: Any, clock: Clock, repeat: int = 1) -> Float[Array, ""]:
+    """A term's weight at this moment, its ramp included, which counts env steps."""
+    return term.weight * gaussian_ramp(repeat * clock.agent_steps, getattr(term, "ramp", 0))
 
 
 def steps_of(term: Any) -> int:

@@ -1,20 +1,23 @@
 """How action values are read off a state: the seam that lets one term serve every kind of value.
 
-E is what one value consists of: the atoms of C51 or the one number of DQN. The two differ here and nowhere else.
+E is what one value consists of: the atoms of C51, the one number of DQN, or SAC's two critics. They differ here and
+nowhere else.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from vcrl.methods.configs import Categorical, Scalar
+from vcrl.nets.control import TwinQ
 from vcrl.nets.heads import QHead
 from vcrl.objectives import categorical_target, cross_entropy, huber, pick, squared_error
 from vcrl.objectives.distance import Distance
+from vcrl.objectives.td import clipped_mass
 
 
 class Values(Protocol):
@@ -22,12 +25,12 @@ class Values(Protocol):
 
     @property
     def distance(self) -> Distance: ...
-    def taken(self, head: QHead, state: Array, action: Array) -> Float[Array, "*n E"]: ...
+    def taken(self, head: Any, state: Array, action: Array) -> Float[Array, "*n E"]: ...
     def others(
-        self, head: QHead, state: Array, action: Array, key: Array
+        self, head: Any, state: Array, action: Array, key: Array
     ) -> tuple[Float[Array, "*n M E"], Float[Array, "*n M"]]: ...
     @property
-    def as_target(self) -> Callable[[Array], Array]: ...
+    def as_target(self) -> Callable[..., Array]: ...
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class DiscreteValues:
     loss: Callable[[Array, Array], Array]  # reading, target -> *n
     surprise: Callable[[Array, Array], Array]  # reading, target -> replay priority before its exponent
     distance: Distance
+    # as `bellman` -> share of the target that its range cannot hold; None where there is no range
+    clipped: Callable[[Array, Array, Array], Array] | None = None
 
     def taken(
         self, head: QHead, state: Float[Array, "*n H W C"], action: Int[Array, "*n"]
@@ -54,6 +59,35 @@ class DiscreteValues:
         """All actions, and 0 at the one taken. The key is for bases that must draw the others."""
         values = self.read(head, state)
         return values, 1 - jax.nn.one_hot(action, values.shape[-2])
+
+
+@dataclass(frozen=True)
+class TwinValues:
+    """Values of continuous actions by two critics: E is 2, and a few random actions stand for the others."""
+
+    actions: int
+    samples: int  # M
+    least: bool  # a target is the lesser critic's, not each one's own
+    distance: Distance = squared_error
+
+    def taken(
+        self, head: TwinQ, state: Float[Array, "*n D"], action: Float[Array, "*n A"]
+    ) -> Float[Array, "*n 2"]:
+        return head(state, action)
+
+    def others(
+        self, head: TwinQ, state: Float[Array, "*n D"], action: Float[Array, "*n A"], key: Array
+    ) -> tuple[Float[Array, "*n M 2"], Float[Array, "*n M"]]:
+        """The same random actions for the same key, whatever the state."""
+        shape = (*state.shape[:-1], self.samples)
+        drawn = jax.random.uniform(key, (*shape, self.actions), minval=-1.0)
+        states = jnp.broadcast_to(state[..., None, :], (*shape, state.shape[-1]))
+        return head(states, drawn), jnp.ones(shape)
+
+    def as_target(self, values: Float[Array, "*n 2"]) -> Float[Array, "*n 2"]:
+        if self.least:
+            values = jnp.broadcast_to(jnp.min(values, axis=-1, keepdims=True), values.shape)
+        return jax.lax.stop_gradient(values)
 
 
 def categorical(config: Categorical) -> DiscreteValues:
@@ -75,6 +109,9 @@ def categorical(config: Categorical) -> DiscreteValues:
         loss=cross_entropy,
         surprise=kl,
         distance=cross_entropy,
+        clipped=lambda log_prob, returns, discount: clipped_mass(
+            jnp.exp(log_prob), returns, discount, support
+        ),
     )
 
 

@@ -1,19 +1,18 @@
 """Run folders found beneath any folder, and read with suspicion: they may be half written, damaged or hostile."""
 
-import json
 import math
 import os
 from pathlib import Path
 from typing import Any
 
 from vcrl.core.errors import UserError
-from vcrl.runs.reading import CONFIG, STATUS, Run, read_run
+from vcrl.runs.files import open_plain
+from vcrl.runs.reading import CONFIG, STATUS, Run, check_names, check_record, read_run
+from vcrl.runs.strict import BAD, LARGEST, parse_object
+
+__all__ = ["BAD", "LARGEST", "check_names", "read_checked", "read_json", "run_folders"]
 
 DEPTH = 6  # folders below the one given; a run lies at suite/method/task/run
-LARGEST = 16 * 2**20  # bytes of a JSON file that anybody could mean
-# What data of the wrong shape can raise in code that expects the right one.
-BAD = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, MemoryError)
-NAMES = ("suite", "method", "task")
 
 
 def read_checked(path: Path) -> Run:
@@ -22,26 +21,14 @@ def read_checked(path: Path) -> Run:
         read_run(path)  # says what is wrong, and what may have been meant
     record, _ = read_json(path / CONFIG)
     status, _ = read_json(path / STATUS, needed=False)
-    check_names(path, record)
-    seeds = record.get("seeds")
-    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
-        raise UserError(f"{path / CONFIG} is damaged (seeds are {repr(seeds)[:60]})")
-    if not isinstance(record.get("protocol"), dict) or not isinstance(record.get("protocol_hash"), str):
-        raise UserError(f"{path / CONFIG} is damaged (no protocol)")
+    check_record(path, record)
     return Run(path, record, status)
-
-
-def check_names(path: Path, record: dict[str, Any]) -> None:
-    for name in NAMES:
-        value = record.get(name)
-        if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
-            raise UserError(f"{path / CONFIG} is damaged ({name} is {repr(value)[:60]})")
 
 
 def read_json(path: Path, needed: bool = True) -> tuple[dict[str, Any], float]:
     """A JSON object, and when it was written; one that need not be there is empty."""
     try:
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             data, changed = file.read(LARGEST + 1), os.fstat(file.fileno()).st_mtime
     except FileNotFoundError:
         if needed:
@@ -50,12 +37,11 @@ def read_json(path: Path, needed: bool = True) -> tuple[dict[str, Any], float]:
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror})") from error
     try:
-        value = json.loads(data) if len(data) <= LARGEST else None
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is damaged (no JSON object)")
-    return value, changed
+        if len(data) > LARGEST:
+            raise ValueError(f"larger than {LARGEST} bytes")
+        return parse_object(data), changed
+    except ValueError as error:
+        raise UserError(f"{path} is damaged (no JSON object)") from error
 
 
 def run_folders(path: Path) -> list[Path]:

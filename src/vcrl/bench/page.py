@@ -40,7 +40,9 @@ class Cell(NamedTuple):
     @property
     def told(self) -> float | None:
         """The paper's score of this method on this task."""
-        return paper.scores().get(paper.NAMES.get(self.method, ""), {}).get(self.task)
+        name = paper.NAMES.get(self.method, "")
+        control = paper.dmc().get(self.rows[0].get("protocol", ""), {}).get(name, {}).get(self.task)
+        return paper.scores().get(name, {}).get(self.task) if control is None else control.mean
 
 
 class Suite(NamedTuple):

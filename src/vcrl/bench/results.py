@@ -123,7 +123,7 @@ def score_rows(run: Run) -> tuple[list[Row], list[Row]]:
         raise UserError(f"{where} is not finished ({state}): the same training command continues it")
     try:
         protocol, seeds = record["protocol"], [int(seed) for seed in record["seeds"]]
-        budget, wanted = int(protocol["budget"]), int(protocol["eval_episodes"])
+        budget, wanted = int(record.get("budget", protocol["budget"])), int(protocol["eval_episodes"])
         failed = status["not_finite_since"]
         facts = record.get("facts") or {}
         common = {

@@ -67,7 +67,7 @@ def make_ask(
     if not chosen:
         raise UserError("no methods: give for example --methods spr,vcr")
     for method in chosen:
-        library.find(method)
+        library.find(method, found.room)
     which = suites.select(found, split(tasks) if tasks is not None else None)
     wanted = found.seeds if seeds is None else tuple(seeds)
     if not wanted:

@@ -21,6 +21,7 @@ from vcrl.runs.folder import LOCK, run_path, seeds_name
 from vcrl.runs.reading import read_run
 
 CAREFUL = 1.25  # what an update works on is known roughly: packing leaves this much room
+MEASURED = 1.05  # the same where earlier runs have said what they held
 LOG_BYTES = 600  # of one seed in one row of metrics, episodes included
 
 
@@ -132,7 +133,7 @@ def make_campaign(
         jobs += sorted([*standing[what], *new], key=lambda job: job.seeds)
     for job in jobs:
         if not job.done:
-            _check_room(job, machine)
+            _check_room(job, machine, clock)
     return Campaign(ask, tuple(_timed(job, clock) for job in jobs), chosen, machine)
 
 
@@ -194,7 +195,7 @@ def best_group(
 ) -> int:
     """Seeds a run: as many as fit, but fewer where slots would otherwise stand idle and the end come later."""
     most = max((len(seeds) for seeds in left.values()), default=1) or 1
-    need = CAREFUL * max(what.need for what in found)
+    need = max(room_for(what, clock) for what in found)
     fits = most if machine.room is None else min(most, max(1, int(machine.room / need)))
 
     def end(group: int) -> float:
@@ -209,6 +210,12 @@ def best_group(
     return min(sorted(sizes, reverse=True), key=end)
 
 
+def room_for(what: Scouted, clock: Clock) -> float:
+    """Bytes that packing sets aside for a seed: as runs of the method held here, else as forecast."""
+    factor = clock.memory(what.room, what.method)
+    return what.need * (CAREFUL if factor is None else MEASURED * factor)
+
+
 def makespan(times: Sequence[float], slots: int) -> float:
     """When the last run ends if each slot takes the next run once it is free."""
     free = [0.0] * slots
@@ -217,10 +224,11 @@ def makespan(times: Sequence[float], slots: int) -> float:
     return max(free)
 
 
-def _check_room(job: Job, machine: Machine) -> None:
-    need, room = len(job.seeds) * job.what.need, machine.room
+def _check_room(job: Job, machine: Machine, clock: Clock) -> None:
+    one, room = job.what.need * (clock.memory(job.what.room, job.what.method) or 1.0), machine.room
+    need = len(job.seeds) * one
     if room is not None and need > room:
-        fits = int(room / job.what.need)
+        fits = int(room / one)
         less = f"--group {fits} fits" if fits else "use a smaller --replay.capacity"
         if job.path.exists():
             less = f"it was begun with more memory; delete {job.path} to begin again in smaller groups"

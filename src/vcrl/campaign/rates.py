@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from vcrl.core.errors import UserError
 from vcrl.methods import library
-from vcrl.methods.configs import RainbowConfig
+from vcrl.methods.configs import Config
 from vcrl.runs.reading import read_run
 
 
@@ -49,16 +49,17 @@ def known(room: str, device: str, method: str, task: str) -> Rate:
 
 
 @cache
-def resolved(method: str, room: str, task: str) -> RainbowConfig:
+def resolved(method: str, room: str, task: str) -> Config:
     return library.resolve(method, room, task)
 
 
-def weight(config: RainbowConfig) -> str:
+def weight(config: Config) -> str:
     """The part of a method that takes most of its time."""
     terms = config.terms
     if terms.vcr or terms.cycle:
         return "values"
-    return "model" if terms.spr or terms.reward or config.rl_stride is not None else "plain"
+    more = getattr(terms, "reward", None) is not None or getattr(config, "rl_stride", None) is not None
+    return "model" if terms.spr or more else "plain"
 
 
 def table_seconds(room: str, device: str, method: str, task: str, seeds: int, steps: int) -> float:
@@ -74,6 +75,7 @@ class Clock:
     def __init__(self, out: Path, device: str):
         self.out, self.device = out, device
         self._factors: dict[tuple[str, str], tuple[int, float]] = {}
+        self._sizes: dict[tuple[str, str], float | None] = {}
 
     def forecast(self, room: str, method: str, task: str, seeds: int, steps: int) -> Forecast:
         runs, factor = self._measured(room, method)
@@ -81,12 +83,31 @@ class Clock:
         source = f"{runs} finished {'run' if runs == 1 else 'runs'} here" if runs else ""
         return Forecast(seconds, source or known(room, self.device, method, task).source)
 
+    def memory(self, room: str, method: str) -> float | None:
+        """By which factor runs of a method held more on this device than was forecast; None if none has said."""
+        if (room, method) not in self._sizes:
+            self._sizes[room, method] = max(sizes(self.out / room / method, self.device), default=None)
+        return self._sizes[room, method]
+
     def _measured(self, room: str, method: str) -> tuple[int, float]:
         """How many finished runs of a method there are, and how their time compares with the table's."""
         if (room, method) not in self._factors:
             found = list(ratios(self.out / room / method, room, self.device, method))
             self._factors[room, method] = (len(found), median(found) if found else 1.0)
         return self._factors[room, method]
+
+
+def sizes(folder: Path, device: str) -> Iterable[float]:
+    """For each run that got as far as to update: the most it held by what was forecast."""
+    for config in sorted(folder.glob("*/*/config.json")):
+        try:
+            run = read_run(config.parent)
+            there = "gpu" if run.record["facts"]["accelerator"] else "cpu"
+            peak, forecast = run.status.get("peak_bytes"), run.status.get("forecast_bytes")
+            if there == device and peak and forecast and run.status.get("updates"):
+                yield float(peak) / float(forecast)
+        except (UserError, KeyError, TypeError, ValueError):
+            continue  # as below
 
 
 def ratios(folder: Path, room: str, device: str, method: str) -> Iterable[float]:

@@ -34,7 +34,7 @@ def scout(asked: dict[str, Any]) -> dict[str, Any]:
                 "task": plan.task.name,
                 "room": plan.task.suite,
                 "digest": plan.digest,
-                "budget": plan.protocol.budget,
+                "budget": plan.budget,
                 "protocol_hash": plan.protocol.hash,
                 "replay": replay,
                 "weights": weights,

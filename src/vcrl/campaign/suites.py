@@ -16,7 +16,7 @@ class Suite:
     room: str  # the suite of its tasks in the registry, and the folder their runs lie in
     tasks: tuple[str, ...]
     protocol: str
-    budget: int  # agent steps; what `training/plan.py` says, which brings JAX and is therefore not asked
+    budget: int  # in the protocol's unit; what `training/plan.py` says, which brings JAX and is not asked therefore
     seeds: tuple[int, ...]
     references: tuple[str, str]  # what is 0 and what is 1 on the normalised scale
     bounds: tuple[float, float] | None = None  # those two scores where they are the same for all tasks
@@ -50,7 +50,7 @@ CONTROL = Suite(
     "dmc100k",
     "six tasks of DeepMind Control, 100,000 environment steps",
     "dmc",
-    ("finger-spin", "cartpole-swingup", "reacher-easy", "cheetah-run", "walker-walk", "ball-in-cup-catch"),
+    ("finger-spin", "cartpole-swingup", "reacher-easy", "cheetah-run", "walker-walk", "ball_in_cup-catch"),
     "dmc100k",
     100_000,
     tuple(range(10)),
@@ -104,7 +104,8 @@ def find(name: str) -> Suite:
 
 def select(suite: Suite, names: list[str] | None) -> tuple[str, ...]:
     """Tasks of a suite, in its order; all of them if none are named. What cannot be trained is refused."""
-    plain = {name.lower().replace("_", "-") for name in names} if names is not None else set(suite.tasks)
+    known = {name.lower().replace("_", "-"): name for name in suite.tasks}
+    plain = {known.get(n.lower().replace("_", "-"), n) for n in names} if names is not None else set(suite.tasks)
     for name in sorted(plain - set(suite.tasks)):
         raise unknown(f"task of {suite.name}", name, suite.tasks)
     chosen = tuple(task for task in suite.tasks if task in plain)

@@ -10,11 +10,12 @@ class Protocol:
     """Hashed into every result. A field belongs here if changing it makes a score mean something else."""
 
     name: str
-    budget: int  # agent steps of training
+    budget: int  # of training, in `unit`
     action_repeat: int  # frames an action is held
     horizon: int | None  # agent steps after which an evaluation episode is cut
     eval_episodes: int
     eval_epsilon: float
+    unit: str = "agent steps"  # or "env steps": of those a task may take several for one action
     sticky: float = 0.0  # chance, at every frame, that the simulator repeats the action before
     rules: str = "as the environment has them"  # in words; other rules must have other words
     score: str = "mean raw score of the final evaluation"
@@ -29,5 +30,8 @@ class Protocol:
 class Observation:
     """How a method looks at the game. Recorded, and free to differ between the methods of one table."""
 
-    stack: int = 4  # frames an agent sees at once, oldest first, zeros before an episode's start
+    stack: int = 4  # frames an agent sees at once, oldest first
+    fill: str = "zeros"  # what stands for frames before an episode's start: "zeros", or "first", its first frame
+    size: int | None = None  # pixels a side, where a task lets one choose; none: as the task has it
     reward: str = "sign"  # what the learner is given: "sign" or "raw"; scores are always raw
+    scale: float = 1.0  # factor on that

@@ -20,3 +20,5 @@ class EnvSpec:
     frame: tuple[int, int, int]  # height, width, channels of one uint8 image
     actions: Discrete | Box
     horizon: int | None = None  # the most agent steps one episode can have, where that is known
+    repeat: int = 1  # env steps that an agent step takes
+    fixed: bool = False  # every episode is ended by its time limit, and by nothing else

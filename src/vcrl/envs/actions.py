@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from vcrl.core.errors import UserError
 from vcrl.core.spec import Box, Discrete
 
 
@@ -35,12 +36,22 @@ class ActionLog:
         return np.concatenate([self.of(lane) for lane in range(len(self.length))])
 
     def load(self, actions: np.ndarray, length: np.ndarray) -> None:
+        # Looked at first: what a stranger's file calls a length decides how much memory is taken.
+        if length.shape != self.length.shape or (length < 0).any() or (length > len(actions)).any():
+            raise UserError("the saved environment has games longer than their actions: it is damaged")
         size = max(64, int(length.max()))
         self._log = np.zeros((len(length), size, *self._log.shape[2:]), self._log.dtype)
         self.length = np.array(length)
         ends = np.cumsum(length)
         for lane, (end, n) in enumerate(zip(ends, length, strict=True)):
             self._log[lane, :n] = actions[end - n : end]
+
+
+def stored_type(space: Discrete | Box) -> type[np.generic]:
+    """The narrowest dtype that holds every action exactly."""
+    if isinstance(space, Discrete):
+        return np.uint8 if space.n <= 2**8 else np.uint16 if space.n <= 2**16 else np.int32
+    return np.float32
 
 
 def action_type(space: Discrete | Box) -> tuple[tuple[int, ...], type[np.generic]]:

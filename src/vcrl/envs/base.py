@@ -43,3 +43,16 @@ class VecEnv(Protocol):
     def close(self) -> None:
         """Give back windows, files and processes."""
         ...
+
+
+# What an adapter may have besides: `news`, texts for whoever watches; `lost` and `fault`, if its simulator can break.
+
+
+def lost_of(env: VecEnv) -> np.ndarray:
+    """Lanes whose game broke off in the last step: it gave neither a frame nor a reward, so it was not taken."""
+    return getattr(env, "lost", np.zeros(env.lanes, bool))
+
+
+def fault_of(env: VecEnv) -> str:
+    """Why the environment cannot go on, if so; whoever trains saves what there is and stops."""
+    return getattr(env, "fault", "")

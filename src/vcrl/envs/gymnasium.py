@@ -1,58 +1,81 @@
-"""A user's own environment: any registered Gymnasium environment that shows small uint8 images."""
+"""A user's own environment: lanes of any Gymnasium environment, which may crash."""
 
-import importlib
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
 from vcrl.core.errors import UserError
-from vcrl.core.spec import Discrete, EnvSpec
+from vcrl.core.spec import EnvSpec
+from vcrl.envs import gym_calls
 from vcrl.envs.base import Arrays, Step
+from vcrl.envs.deadline import Hang, deadline, patience
+from vcrl.envs.gym_adapt import Fault, Fit, actions, check_size, pictures
+from vcrl.envs.gym_find import Source
 
-SMALLEST, LARGEST = 16, 128  # pixels on a side that the encoders are made for
+REBUILDS = 3  # of one lane, in a row
+TOLD = 20  # faults, after which only every doubling is
+PROVEN = 1000  # steps of one game after which earlier faults are forgotten
 
 
 class GymEnv:
-    """One Gymnasium environment per lane, stepped in turn in this process."""
+    """One environment per lane, stepped in turn in this process.
 
-    def __init__(self, lanes: int, module: str | None, name: str):
-        library = _library()
-        _register(library, module, name)
-        self.lanes, self.name = lanes, name
-        env = _make(library, name)
-        self._start, self._shape = _first_action(library, env, name), env.observation_space.shape
-        limit = getattr(env.spec, "max_episode_steps", None)
-        self.spec = EnvSpec(_frame_shape(library, env, name), Discrete(int(env.action_space.n)), limit)
-        self._envs = [env, *(_make(library, name) for _ in range(lanes - 1))]
-        self._steps = np.zeros(lanes, np.int64)  # since the reset, to say where an environment failed
+    An environment that raises, hangs or breaks its promises loses its game and is built again. The lane is marked in
+    `lost`, what happened is in `news`. After three in a row it is given up: in evaluation at once; in training `fault`
+    says so, and one more step is possible, so that whoever trains can finish a tick and save everything.
+    """
+
+    def __init__(self, lanes: int, source: Source, fit: Fit = Fit(), training: bool = True):  # noqa: B008, it is frozen
+        self.lanes, self.name, self._source, self._training = lanes, source.name, source, training
+        env = source.build(fit.render)
+        self.see = pictures(source.name, env, env.observation_space, fit)
+        check_size(source.name, self.see.frame, fit)
+        space, self._own = actions(source.name, env.action_space)
+        limits = [n for n in (time_limit(env), fit.limit) if n is not None]
+        self.spec = EnvSpec(self.see.frame, space, min(limits, default=None))
+        self._envs = [env, *(source.build(fit.render) for _ in range(lanes - 1))]
+        self.news, self.fault, self._left, self._faults = list[str](), "", 1, 0
+        self.lost = np.zeros(
+            lanes, bool
+        )  # of the last step: lanes whose game broke off, without a frame or a reward
+        self._dead = np.zeros(lanes, bool)  # until the next reset
+        self._over = np.zeros(lanes, bool)
+        self._steps = np.zeros(lanes, np.int64)  # since the reset
+        self._failures = np.zeros(lanes, np.int64)  # games lost in a row
+        self._frame = np.zeros((lanes, *self.spec.frame), np.uint8)  # the last good one of each lane
 
     def reset(self, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-        """Start a new game in the lanes where `which`; Gymnasium takes 31 bits of the seed."""
-        frames = np.zeros((self.lanes, *self.spec.frame), np.uint8)
+        """Start a new game in the lanes where `which`."""
         for lane in np.flatnonzero(which).tolist():
-            self._steps[lane] = 0
-            frame, _ = self._call(lane, 2, self._envs[lane].reset, seed=int(seeds[lane]) % 2**31)
-            frames[lane] = self._picture(lane, frame)
-        return frames
+            self._steps[lane], self._over[lane], self._dead[lane] = 0, False, True
+            self._frame[lane] = 0
+            while self._dead[lane] and not self.fault:
+                try:
+                    self._frame[lane] = gym_calls.reset(self._envs[lane], self.see, int(seeds[lane]))
+                    self._dead[lane] = False
+                except Fault as error:
+                    self._failed(lane, error)
+        return self._frame.copy()
 
     def step(self, actions: np.ndarray, active: np.ndarray) -> Step:
         """Act in the lanes where `active`."""
-        frames = np.zeros((self.lanes, *self.spec.frame), np.uint8)
+        if self.fault:
+            self._left -= 1
+            if self._left < 0:
+                raise UserError(self.fault)
         reward = np.zeros(self.lanes, np.float32)
-        terminated, truncated = np.zeros(self.lanes, bool), np.zeros(self.lanes, bool)
-        for lane in np.flatnonzero(active).tolist():
+        terminal, last = np.zeros(self.lanes, bool), np.zeros(self.lanes, bool)
+        for lane in np.flatnonzero(active & ~self._dead).tolist():
             self._steps[lane] += 1
-            came = self._call(lane, 5, self._envs[lane].step, int(actions[lane]) + self._start)
-            frame, reward[lane], terminated[lane], truncated[lane], _ = came
-            if not np.isfinite(reward[lane]):
-                raise UserError(
-                    f"{self.name} gave the reward {came[1]} in lane {lane} at step {self._steps[lane]} of its game: "
-                    "rewards must be finite numbers"
-                )
-            frames[lane] = self._picture(lane, frame)
-        last = terminated | truncated
-        return Step(frames, reward, terminated, last, last.copy())
+            try:
+                reward[lane], terminal[lane], last[lane] = self._act(lane, actions[lane])
+            except Fault as error:
+                self._failed(lane, error)
+        self.lost = active & self._dead
+        last |= self.lost
+        self._over |= last
+        self._failures[active & ~self.lost & (last | (self._steps >= PROVEN))] = 0
+        return Step(self._frame.copy(), reward, terminal, last, last.copy())
 
     def save(self) -> Arrays | None:
         """None: what is inside a foreign environment is not known, so open games are played again."""
@@ -64,113 +87,53 @@ class GymEnv:
     def close(self) -> None:
         """Free windows, files and processes the environments hold."""
         for env in self._envs:
-            env.close()
+            gym_calls.close(env)
 
-    def _call(self, lane: int, parts: int, method: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            came = method(*args, **kwargs)
-        except Exception as error:
-            raise UserError(
-                f"{self.name} failed in lane {lane} at step {self._steps[lane]} of its game: {_told(error)}; "
-                "fix the environment and run again"
-            ) from error
-        if not isinstance(came, tuple) or len(came) != parts:
-            raise UserError(
-                f"{self.name} must return {parts} values here, as Gymnasium 1.0 has it: "
-                "frame, info from reset; frame, reward, terminated, truncated, info from step"
+    def _act(self, lane: int, action: Any) -> tuple[float, bool, bool]:
+        if self._over[lane]:  # only when a game is played again from its actions
+            raise Fault("with the same seed and actions its game ended earlier, so it cannot be resumed")
+        came = gym_calls.step(self._envs[lane], self.see, self._own(action))
+        self._frame[lane] = came.frame
+        limit = self.see.fit.limit
+        cut = came.truncated or (limit is not None and self._steps[lane] >= limit)
+        return came.reward, came.terminated, bool(came.terminated or cut)
+
+    def _failed(self, lane: int, error: Fault) -> None:
+        """Give the game up and build the environment again, or give up altogether."""
+        self._dead[lane] = True
+        self._failures[lane] += 1
+        at = f"at step {self._steps[lane]} of its game" if self._steps[lane] else "in reset"
+        if self._failures[lane] > REBUILDS:
+            self._give_up(
+                f"{self.name} failed {self._failures[lane]} times in a row in lane {lane}, the last time {at}: "
+                f"{error}; what was learned is saved: mend the environment and run the same command again"
             )
-        return came
-
-    def _picture(self, lane: int, frame: Any) -> np.ndarray:
-        # Assigning would quietly round floats and broadcast a wrong shape.
-        frame = np.asarray(frame)
-        if frame.dtype != np.uint8 or frame.shape != self._shape:
-            raise UserError(
-                f"{self.name} gave {frame.dtype} {frame.shape} in lane {lane} at step {self._steps[lane]} of "
-                "its game, not the uint8 image its observation_space promises: fix the environment"
+            return
+        self._faults += 1
+        dropped = "the game is dropped and " if self._training else "the game counts as far as it went and "
+        many = "" if self._faults <= TOLD else f"; {self._faults} faults so far, of which few are told"
+        # A run may have thousands, and its status keeps all that is told.
+        if self._faults <= TOLD or self._faults.bit_count() == 1:
+            self.news.append(
+                f"{self.name} failed in lane {lane} {at}: {error}; {dropped if self._steps[lane] else ''}the "
+                f"environment is built again ({self._failures[lane]} of {REBUILDS} in a row){many}"
             )
-        return frame.reshape(self.spec.frame)
-
-
-def parse(task: str) -> tuple[str | None, str]:
-    """`gym:module:Name-v0` or `gym:Name-v0` as the module to import, if any, and the registered name."""
-    _, _, rest = task.partition(":")
-    module, _, name = rest.rpartition(":")
-    if not name:
-        raise UserError(f"task '{task}' names no environment: write gym:Name-v0 or gym:module:Name-v0")
-    return module or None, name
-
-
-def _library() -> Any:
-    try:
-        import gymnasium
-    except ImportError as error:
-        raise UserError("Gymnasium is not installed: pip install 'vcrl[gym]'") from error
-    return gymnasium
-
-
-def _register(library: Any, module: str | None, name: str) -> None:
-    """Import the module that registers the name, and check that it did."""
-    if module is not None:
+        gym_calls.close(self._envs[lane])
         try:
-            importlib.import_module(module)
-        except Exception as error:  # a user's module may fail in any way while it is imported
-            raise UserError(
-                f"cannot import '{module}', which should register {name}: {_told(error)}; install it or add "
-                "its folder to PYTHONPATH"
-            ) from error
-    if name not in library.registry:
-        near = get_close_matches(name, list(library.registry), n=3, cutoff=0.5)
-        told = f"did you mean {' or '.join(near)}?" if near else "no registered name is near."
-        raise UserError(
-            f"unknown Gymnasium environment '{name}': {told} "
-            "Write gym:module:Name-v0 with the module whose import registers it."
-        )
+            with deadline(patience()):
+                self._envs[lane] = self._source.build(self.see.fit.render)
+        except (UserError, Hang) as again:
+            self._give_up(f"{self.name} failed and cannot be built again: {again}")
+
+    def _give_up(self, why: str) -> None:
+        self.fault = why
+        if not self._training:
+            raise UserError(why)
 
 
-def _make(library: Any, name: str) -> Any:
-    try:
-        # The checks below are ours; the library's checker would repeat its own at every step.
-        return library.make(name, disable_env_checker=True)
-    except Exception as error:  # the constructor is a user's code
-        raise UserError(
-            f"cannot build {name}: {_told(error)}; gymnasium.make('{name}') has to work"
-        ) from error
-
-
-def _first_action(library: Any, env: Any, name: str) -> int:
-    space = env.action_space
-    if not isinstance(space, library.spaces.Discrete):
-        raise UserError(
-            f"actions of {name} are {_space(space)}, only Discrete is supported: "
-            "wrap it in gymnasium.wrappers.TransformAction with a Discrete space"
-        )
-    return int(space.start)
-
-
-def _frame_shape(library: Any, env: Any, name: str) -> tuple[int, int, int]:
-    space = env.observation_space
-    image = isinstance(space, library.spaces.Box) and space.dtype == np.uint8
-    if not image or not (len(space.shape) == 2 or (len(space.shape) == 3 and space.shape[2] in (1, 3))):
-        raise UserError(
-            f"observations of {name} are {_space(space)}, not uint8 images (H, W), (H, W, 1) or (H, W, 3): "
-            "wrap it in gymnasium.wrappers.AddRenderObservation, or TransformObservation if it has an image"
-        )
-    height, width = (int(n) for n in space.shape[:2])
-    if max(height, width) > LARGEST or min(height, width) < SMALLEST:
-        raise UserError(
-            f"images of {name} are {height} x {width}, sides must be {SMALLEST} to {LARGEST} pixels: "
-            "wrap it in gymnasium.wrappers.ResizeObservation(env, (84, 84))"
-        )
-    return height, width, int(space.shape[2]) if len(space.shape) == 3 else 1
-
-
-def _space(space: Any) -> str:
-    """A space in a few words: printing a Box prints its bounds, over several lines."""
-    return f"{type(space).__name__} of {space.dtype} {space.shape}"
-
-
-def _told(error: Exception) -> str:
-    """An exception on one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+def time_limit(env: Any) -> int | None:
+    """Steps after which the environment itself cuts a game."""
+    limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    while limit is None and env is not getattr(env, "env", env):
+        limit, env = getattr(env, "_max_episode_steps", None), env.env  # a TimeLimit of an unregistered one
+    return None if limit is None else int(limit)

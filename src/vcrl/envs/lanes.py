@@ -7,7 +7,7 @@ import numpy as np
 
 from vcrl.core.errors import UserError
 from vcrl.envs.actions import ActionLog, action_type
-from vcrl.envs.base import Arrays, Step, VecEnv
+from vcrl.envs.base import Arrays, Step, VecEnv, lost_of
 
 # What is saved under its own name; the actions and the simulator are saved apart.
 _SAVED = ("obs", "first", "pad", "episode", "score", "agent_steps")
@@ -65,12 +65,13 @@ class Lanes:
         stack: int,
         salt: int = 0,
         episodes: Sequence[int] | None = None,
+        fill: str = "zeros",
     ):
         if len(seeds) != env.lanes or (episodes is not None and len(episodes) != env.lanes):
             raise ValueError(
                 f"{env.lanes} lanes, {len(seeds)} seeds, episodes {episodes}: one of each per lane"
             )
-        self.env, self.seeds, self.salt = env, [int(s) for s in seeds], int(salt)
+        self.env, self.seeds, self.salt, self.fill = env, [int(s) for s in seeds], int(salt), fill
         lanes = env.lanes
         height, width, self._channels = env.spec.frame
         self._action_shape, self._action_dtype = action_type(env.spec.actions)
@@ -82,12 +83,17 @@ class Lanes:
         self._log = ActionLog(lanes, env.spec.actions)
         self.obs = np.zeros((lanes, height, width, self._channels * stack), np.uint8)
         self.obs[..., -self._channels :] = env.reset(self.first, self._game_seeds(self.first))
+        self._fill()
 
     def step(self, actions: np.ndarray) -> Tick:
         """Act on `obs` in all lanes but those at a pad, which write their final frame and then start anew."""
         played, ending, starting = ~self.pad, self.pad, self.first
         actions = self._checked(actions)
         came = self.env.step(actions, played)
+        # A game that broke off ends as if cut at its last frame: on that nothing was done, so this row is its pad.
+        lost = lost_of(self.env) & played
+        played, ending = played & ~lost, ending | lost
+        actions[lost] = 0
         frame = np.ascontiguousarray(self.obs[..., -self._channels :])
         reward = np.where(played, came.reward, 0).astype(np.float32)
         terminal, over = came.terminal & played, came.over & played
@@ -95,6 +101,11 @@ class Lanes:
         finished = [self.game(int(lane)) for lane in np.flatnonzero(over)]
         self._next(came, terminal, over, played)
         return Tick(LaneRow(frame, actions, reward, terminal, starting, ending), finished)
+
+    def turn(self) -> LaneRow:
+        """Where all lanes are at their pads: write the final frames, and start anew."""
+        assert self.pad.all(), "a lane is still playing"
+        return self.step(np.zeros((self.env.lanes, *self._action_shape), self._action_dtype)).row
 
     def close(self) -> None:
         self.env.close()
@@ -166,7 +177,14 @@ class Lanes:
         self.first = begins | terminal
         self.pad = came.last & ~came.terminal & played
         self.obs = np.concatenate([self.obs[..., self._channels :], newest], axis=-1)
-        self.obs[self.first, ..., : -self._channels] = 0
+        self._fill()
+
+    def _fill(self) -> None:
+        """What stands before an episode's first frame."""
+        stack = self.obs.shape[-1] // self._channels
+        newest = self.obs[self.first, ..., -self._channels :]
+        past = np.tile(newest, stack - 1) if self.fill == "first" else 0
+        self.obs[self.first, ..., : -self._channels] = past
 
     def _game_seeds(self, which: np.ndarray) -> np.ndarray:
         seeds = np.zeros(self.env.lanes, np.uint64)

@@ -3,13 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from vcrl.core.errors import UserError, unknown
 from vcrl.core.protocol import Protocol
 from vcrl.core.spec import EnvSpec
-from vcrl.envs import atari, gymnasium, toy
+from vcrl.envs import atari, dmc, toy
 from vcrl.envs.atari_scores import SCORES
 from vcrl.envs.base import VecEnv
+from vcrl.envs.gym_adapt import Fit, Pictures, parse_fit
+from vcrl.envs.gym_find import Source, by_call, by_name, split
+from vcrl.envs.gymnasium import GymEnv
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,8 @@ class Task:
     """Something to train on.
 
     `make` takes the number of lanes, the protocol, and whether it is for training: a protocol may end the learner's
-    episodes earlier than the game. `random_score` and `reference_score` stand for 0 and 1.
+    episodes earlier than the game. `random_score` and `reference_score` stand for 0 and 1. Where pictures are rendered
+    for the purpose, `sized` gives the same task with pictures of another size.
     """
 
     name: str
@@ -27,6 +32,8 @@ class Task:
     make: Callable[[int, Protocol, bool], VecEnv]
     random_score: float | None = None  # of uniformly random actions
     reference_score: float | None = None  # the best possible, or a human's
+    sized: Callable[[int], "Task"] | None = None
+    see: Pictures | None = None  # what makes a frame of the environment's own observation
 
 
 def _toy(name: str, about: str, game: type[toy.ToyGame]) -> Task:
@@ -46,6 +53,19 @@ def _make_atari(game: str, lanes: int, protocol: Protocol, training: bool) -> Ve
     return atari.make(lanes, game, protocol, training)
 
 
+def _dmc(task: str, size: int = 100) -> Task:
+    words = " ".join(task.replace("-", "_").split("_")).capitalize()
+    spec = dmc.spec_of(task, size, dmc.repeat_of(task))
+    # At most one a step; what random play scores differs between tasks, and nobody normalises by it.
+    scores = (0.0, float(dmc.STEPS)) if task in dmc.REPEATS else (None, None)
+    make, sized = partial(_make_dmc, task, size), partial(_dmc, task)
+    return Task(task, "dmc", f"{words}, DeepMind Control", spec, make, *scores, sized=sized)
+
+
+def _make_dmc(task: str, size: int, lanes: int, protocol: Protocol, training: bool) -> VecEnv:
+    return dmc.make(lanes, task, size, dmc.repeat_of(task))
+
+
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
@@ -56,20 +76,32 @@ TASKS: dict[str, Task] = {
         _toy("snow", "catch in front of a distracting background", toy.Snow),
         _toy("reach", "push a point to a goal, continuous actions", toy.Reach),
         *map(_atari, SCORES),
+        *map(_dmc, dmc.REPEATS),
     )
 }
 
 
-def find(name: str) -> Task:
+OWN: dict[str, Task] = {}  # what a user of this process gave as a class or a function
+
+
+def find(name: str, trusted: bool = True) -> Task:
     """A task by its name, in any usual spelling; `gym:...` names a user's own environment.
 
-    Atari games beyond the 26 of Atari 100K are found too, if ALE has them; nobody knows a human's score in them.
+    Atari games beyond the 26 of Atari 100K are found too, if ALE has them; nobody knows a human's score in them. So
+    are the tasks of DeepMind Control beyond the six of its benchmark.
+    A name that was not typed but read from a file is not trusted: no module is imported for it.
     """
+    if name in OWN:
+        return OWN[name]
     if name.lower().startswith("gym:"):
-        return _gym(name)
+        module, own_name, fit = split(name)
+        return _gym(by_name(module, own_name, trusted), fit)
     known = {_plain(task): task for task in TASKS}
     if _plain(name) in known:
         return TASKS[known[_plain(name)]]
+    control = dmc.plain(name)
+    if control is not None:
+        return TASKS[control] if control in TASKS else _dmc(control)
     game = atari.plain(name)
     if game is None:
         raise unknown("task", name, TASKS, "`vcrl tasks` lists them.")
@@ -87,10 +119,21 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def _gym(task: str) -> Task:
-    module, name = gymnasium.parse(task)
-    make = partial(gymnasium.GymEnv, module=module, name=name)
+def own(make: Any, name: str | None = None, fit: str = "") -> Task:
+    """A task of environments that a class or function makes; `find` knows it from now on."""
+    task = _gym(by_call(make, name), parse_fit(fit))
+    OWN[task.name] = task
+    return task
+
+
+def _gym(source: Source, fit: Fit) -> Task:
     # What it looks like is known only by building one.
-    one = make(1)
+    one = GymEnv(1, source, fit)
     one.close()
-    return Task(task, "gym", f"{name} of Gymnasium", one.spec, lambda lanes, *_: make(lanes))
+    name = f"gym:{source.name}" + (f"@{fit}" if str(fit) else "")
+    make = partial(_make_gym, source, fit)
+    return Task(name, "gym", f"{source.name} of Gymnasium", one.spec, make, see=one.see)
+
+
+def _make_gym(source: Source, fit: Fit, lanes: int, protocol: Protocol, training: bool) -> VecEnv:
+    return GymEnv(lanes, source, fit, training)

@@ -22,7 +22,7 @@ REACH_SIGHT = 0.5  # distance from which the reward of `reach` is zero
 
 # The discrete games look alike from outside, so that one compiled program serves all of them.
 _DISCRETE = EnvSpec((PIXELS, PIXELS, 1), Discrete(3), horizon=FALL)
-_CONTINUOUS = EnvSpec((PIXELS, PIXELS, 1), Box(2), horizon=REACH_STEPS)
+_CONTINUOUS = EnvSpec((PIXELS, PIXELS, 1), Box(2), horizon=REACH_STEPS, fixed=True)
 
 
 class ToyGame(ABC):

@@ -10,6 +10,7 @@ import itertools
 import mmap
 import os
 import pickle
+import select
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,8 @@ from vcrl.envs.base import Arrays, Step, VecEnv
 
 GO, ASK = b"g", b"a"  # step or reset by shared memory; a pickled question with a pickled answer
 DONE, FAILED = b"d", b"f"
+PATIENCE = 120.0  # seconds for one step or reset, after which a process hangs
+FAREWELL = 5.0  # seconds for a process to end by itself
 
 
 def cores() -> int:
@@ -78,6 +81,7 @@ class Workers:
         self._from_seed = np.ones(lanes, bool)
         self._seeds = np.zeros(lanes, np.uint64)
         self._log = ActionLog(lanes, spec.actions)
+        self._hung: set[int] = set()
         self._processes = [self._start(i) for i in range(count)]
         for i in range(count):
             self._answer(i)  # all are built side by side; now wait
@@ -118,7 +122,7 @@ class Workers:
         for process in self._processes:
             _hang_up(process)  # all at once
         for process in self._processes:
-            process.wait()
+            _gone(process)
         self._processes = []
         if self._file >= 0:
             os.close(self._file)
@@ -130,15 +134,15 @@ class Workers:
         board.going[:], board.resetting[:] = which, resetting
         busy = [i for i, lanes in enumerate(self._ranges) if which[lanes].any()]
         lost = [i for i in busy if not self._tell(i, GO)]
-        lost += [i for i in busy if i not in lost and self._reply(i) is None]
+        lost += [i for i in busy if i not in lost and self._reply(i, PATIENCE) is None]
         for i in lost:
             self._revive(i)
             board.going[:], board.resetting[:] = which, resetting
-            if not self._tell(i, GO) or self._reply(i) is None:
+            if not self._tell(i, GO) or self._reply(i, PATIENCE) is None:
                 lanes = self._ranges[i]
                 raise UserError(
-                    f"the simulator of lanes {lanes.start} to {lanes.stop - 1} died twice at the same step (seeds of "
-                    f"their games: {self._seeds[lanes].tolist()}): what was saved is kept; run the same command "
+                    f"the simulator of lanes {lanes.start} to {lanes.stop - 1} died or hung twice at the same step "
+                    f"(seeds of their games: {self._seeds[lanes].tolist()}): what was saved is kept; run the same command "
                     "again, and report this if it returns"
                 )
 
@@ -146,9 +150,11 @@ class Workers:
         """Start a process again and play its open games again up to now."""
         lanes = self._ranges[i]
         _hang_up(self._processes[i])
+        how = f"hung for {PATIENCE:.0f} seconds" if i in self._hung else "died"
+        self._hung.discard(i)
         self.news.append(
-            f"the simulator process of lanes {lanes.start} to {lanes.stop - 1} died (exit code "
-            f"{self._processes[i].wait()}): started again, its open games are played again from their actions"
+            f"the simulator process of lanes {lanes.start} to {lanes.stop - 1} {how} (exit code "
+            f"{_gone(self._processes[i])}): started again, its open games are played again from their actions"
         )
         self._processes[i] = self._start(i)
         self._answer(i)
@@ -187,11 +193,12 @@ class Workers:
 
     def _answer(self, i: int, say: bytes | None = None) -> None:
         """Wait for a process that must not die here."""
-        if (say is not None and not self._tell(i, say)) or self._reply(i) is None:
+        limit = PATIENCE if say == GO else None
+        if (say is not None and not self._tell(i, say)) or self._reply(i, limit) is None:
             lanes = self._ranges[i]
             raise UserError(
                 f"the simulator process of lanes {lanes.start} to {lanes.stop - 1} ended (exit code "
-                f"{self._processes[i].wait()}): its own message is above"
+                f"{_gone(self._processes[i])}): its own message is above"
             )
 
     def _tell(self, i: int, what: bytes) -> bool:
@@ -202,9 +209,16 @@ class Workers:
             return False
         return True
 
-    def _reply(self, i: int) -> bytes | None:
-        """None if the process is dead."""
-        said = self._processes[i].stdout.read(1)
+    def _reply(self, i: int, limit: float | None = None) -> bytes | None:
+        """None if the process is dead, or is killed because it does not answer in `limit` seconds."""
+        pipe = self._processes[i].stdout
+        # Nothing of an earlier answer is left in the pipe's buffer, so the system knows when the next one begins.
+        waiting = select.poll()
+        waiting.register(pipe, select.POLLIN)
+        if not waiting.poll(None if limit is None else 1000 * limit):
+            self._hung.add(i)
+            self._processes[i].kill()
+        said = pipe.read(1)
         if said == FAILED:
             raise UserError(_receive(self._processes[i].stdout))
         return said or None
@@ -291,6 +305,15 @@ def _hang_up(process: Any) -> None:
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()
     process.stdout.close()
+
+
+def _gone(process: Any) -> int:
+    """A process's exit code, once it has ended; one that does not is ended."""
+    try:
+        return process.wait(FAREWELL)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 # These pipes lead to our own child processes and nowhere else.

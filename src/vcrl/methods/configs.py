@@ -88,7 +88,7 @@ class VCR:
 
     weight: float = knob(0.2, PAPER, "lambda_VCR")
     steps: int = knob(5, PAPER, "K")
-    ramp: int = knob(50_000, CODE, "agent steps of Gaussian warm-up")
+    ramp: int = knob(50_000, CODE, "env steps of Gaussian warm-up")
     taken_weight: float = knob(1.0, OURS, "of the taken action; the paper's L_VCR1")
     others_weight: float = knob(0.1, PAPER, "of the mean over the other actions; the paper's L_VCR2")
     taken: str = knob("n-step", PAPER, "target of the taken action: 'n-step' (Bellman) or 'real' (d_MSE)")
@@ -114,8 +114,10 @@ class Cycle:
 
     weight: float = knob(1.0, CODE)
     steps: int = knob(9, CODE, "K, forward and as many back")
-    ramp: int = knob(50_000, CODE, "agent steps of Gaussian warm-up")
-    copies: int = knob(2, CODE, "virtual trajectories a sample, times the number of actions")
+    ramp: int = knob(50_000, CODE, "env steps of Gaussian warm-up")
+    copies: int = knob(
+        2, CODE, "virtual trajectories a sample, times the number of actions where those are discrete"
+    )
 
 
 @dataclass(frozen=True)
@@ -182,3 +184,109 @@ class RainbowConfig:
     target: Slow = knob(Slow(), PAPER, "value and representation target")
     adam: Adam = knob(Adam(), PAPER)
     terms: Terms = knob(Terms(), OURS)
+
+
+@dataclass(frozen=True)
+class Crops:
+    """CURL where states are vectors: two crops of one image are more alike than crops of two."""
+
+    weight: float = knob(1.0, CODE)
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """SAC+AE: the image can be drawn again from its state."""
+
+    weight: float = knob(1.0, CODE)
+    bits: int = knob(5, CODE, "of each pixel that have to be told")
+    small: float = knob(1e-6, CODE, "weight of half the squared length of a state")
+    decay: float = knob(1e-7, CODE, "weight of half the squared length of the decoder's weights")
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """How value consistency reads continuous actions."""
+
+    samples: int = knob(10, OURS, "M, random actions that stand for all the others")
+    least: bool = knob(
+        False, OURS, "their target is the lesser of the two critics, not each critic's own copy"
+    )
+
+
+@dataclass(frozen=True)
+class ControlTerms:
+    """The auxiliary objectives of the continuous base; None is absent."""
+
+    spr: SPR | None = knob(None, OURS)
+    vcr: VCR | None = knob(None, OURS)
+    cycle: Cycle | None = knob(None, OURS)
+    crops: Crops | None = knob(None, OURS)
+    reconstruction: Reconstruction | None = knob(None, OURS)
+
+
+@dataclass(frozen=True)
+class Auxiliary:
+    """The gradient step of all auxiliary objectives together."""
+
+    batch: int = knob(128, PAPER, "windows")
+    encoder: float = knob(1.0, CODE, "factor on the learning rate, for the encoder")
+    rest: float = knob(0.5, CODE, "the same for everything else it moves")
+    heads: bool = knob(True, OURS, "whether value consistency moves the critics, too")
+    clip: float | None = knob(
+        10.0, CODE, "norm, of the encoder's gradient and then of all; none: no clipping"
+    )
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """How much the policy's randomness is worth."""
+
+    start: float = knob(0.1, PAPER)
+    rate: float = knob(1e-3, PAPER, "the reference code has 1e-4")
+    momentum: float = knob(0.5, PAPER, "beta_1 of its Adam")
+
+
+@dataclass(frozen=True)
+class Targets:
+    """How the slow copies follow, both at the same moments."""
+
+    encoder: float = knob(0.05, PAPER, "rate, of encoder and projection")
+    critics: float = knob(0.01, PAPER, "rate")
+    every: int = knob(2, PAPER, "updates; the actor and the temperature learn at these moments, too")
+
+
+@dataclass(frozen=True)
+class SACConfig:
+    """The continuous base: soft actor-critic from pixels as the data-efficient methods use it on DMControl."""
+
+    observation: Observation = knob(Observation(stack=3, fill="first", reward="raw", size=100), PAPER)
+    encoder: str = knob("control", CODE, "'control' (64 filters), 'control-32', or 'small' (16 to 40 pixels)")
+    init: str = knob(
+        "delta", CODE, "first weights of convolutions: 'delta' (orthogonal centre) or 'orthogonal'"
+    )
+    width: int = knob(50, PAPER, "of a state")
+    tanh: bool = knob(False, CODE, "whether states are squashed")
+    hidden: int = knob(1024, PAPER, "units of each hidden layer of actor and critics")
+    transition: int = knob(512, CODE, "hidden units of the transition model")
+    projection: int = knob(
+        1024, PAPER, "hidden units of projection and prediction; the reference code has 100"
+    )
+    crop: int | None = knob(84, PAPER, "pixels a side of random crops; none: the whole image")
+    augment: Augment = knob(Augment(), PAPER, "on top of the crop; brightness for the auxiliary step alone")
+    draws: int = knob(1, CODE, "augmentations of an image: critics' targets are a mean over them, losses a sum")
+    n_step: int = knob(1, PAPER)
+    gamma: float = knob(0.99, PAPER)
+    replay: ReplayConfig = knob(ReplayConfig(priority=None), PAPER)
+    batch: int = knob(512, PAPER)
+    learn_start: int = knob(1000, PAPER, "agent steps of random play before learning")
+    updates_per_step: int = knob(1, PAPER)
+    target: Targets = knob(Targets(), PAPER)
+    adam: Adam = knob(Adam(rate=1e-3, epsilon=1e-8, clip=None), PAPER, "of critics and actor")
+    auxiliary: Auxiliary = knob(Auxiliary(), CODE)
+    temperature: Temperature = knob(Temperature(), PAPER)
+    continuous: Continuous = knob(Continuous(), OURS)
+    terms: ControlTerms = knob(ControlTerms(), OURS)
+
+
+Config = RainbowConfig | SACConfig
+CONFIGS: dict[str, type[RainbowConfig] | type[SACConfig]] = {"rainbow": RainbowConfig, "sac": SACConfig}

@@ -9,12 +9,15 @@ from rich.table import Table
 from vcrl.core.config import diff, paths
 from vcrl.methods import library
 from vcrl.methods.configs import OURS
+from vcrl.methods.family import Changes
 
 
 def methods_table() -> Table:
     table = _table("method", "of", "changes", "about")
-    for m in library.METHODS.values():
-        table.add_row(m.name, m.of or "", ", ".join(m.changes), m.about)
+    for family in library.FAMILIES.values():
+        for m in family.methods.values():
+            table.add_row(m.name, m.of or "", ", ".join(m.changes), m.about)
+        table.add_section()
     return table
 
 
@@ -38,17 +41,18 @@ def diff_table(a: str, b: str, suite: str | None = None) -> Table:
 def source_of(name: str, config: Any, suite: str | None, task: str | None = None) -> dict[str, str]:
     """For every path: the default's source, unless the method, the suite, the task or the user changed it."""
     out = _defaults(config)
-    layers = [("", dict(library.lineage(name)))]
-    layers += [(f"{where}: ", changes) for where, changes in library.surroundings(suite, task)]
+    family = next(f for f in library.FAMILIES.values() if type(f.config) is type(config))
+    layers = [("", dict(family.lineage(name)))]
+    layers += [(f"{where}: ", changes) for where, changes in family.surroundings(name, suite, task)]
     for label, changes in layers:
         for changed, (_, source) in changes.items():
-            if label and not library.applies(config, changed):
+            if label and not family.applies(config, changed):
                 continue
             for path in out:
                 # A whole part put in by a method keeps the sources of its own fields.
                 if path == changed or (label and path.startswith(changed + ".")):
                     out[path] = label + source
-    resolved = paths(library.resolve(name, suite, task))
+    resolved = paths(family.resolve(name, suite, task))
     here = paths(config)
     return {p: source if resolved.get(p) == here[p] else "changed for this run" for p, source in out.items()}
 
@@ -71,12 +75,16 @@ def _table(*columns: str) -> Table:
     return Table(*columns, box=None, pad_edge=False)
 
 
+KINDS = {"rainbow": "discrete", "sac": "continuous"}
+
 PREFACE = """\
 <!-- Written by `make docs`: edit src/vcrl/methods, not this page. A test fails when the two differ. -->
 
 A method is a named set of changes to another one, down to a base. Nothing else tells methods apart: they have no
-code of their own. On the command line a setting is changed by its path, for example
-`vcrl train vcr catch --terms.vcr.weight 0.5`; `vcrl methods --diff spr vcr` prints how two of them differ.
+code of their own. There are two bases, and a method's name means its member for the task's actions: `vcrl train vcr
+pong` is over Rainbow, `vcrl train vcr cartpole-swingup` over SAC. On the command line a setting is changed by its
+path, for example `vcrl train vcr catch --terms.vcr.weight 0.5`; `vcrl methods --diff spr vcr` prints how two of them
+differ.
 
 Sources: *paper* is the text or a table of the VCR paper, *reference code* the released code of the methods it
 builds on or compares with, *our decision* a choice made here; [paper-map.md](paper-map.md) gives the reasons.
@@ -105,25 +113,29 @@ def markdown() -> str:
         lines = [f"| `{p}` | {text(v)} | {s} | {abouts[p]} |".replace("  ", " ") for p, v, s in rows]
         return ["", f"| setting | value | {whence} | about |", "|---|---|---|---|", *lines]
 
-    def changed(changes: library.Changes, own: bool) -> Iterator[tuple[str, Any, str]]:
+    def changed(changes: Changes, own: bool) -> Iterator[tuple[str, Any, str]]:
         return (leaf for path, (value, why) in changes.items() for leaf in leaves(value, path, why, own))
 
     out = ["# Methods", "", *PREFACE]
-    for name, m in library.METHODS.items():
-        whole = list(leaves(library.resolve(name), "", OURS))
-        out += ["", f"## {name}", "", f"{m.about[0].upper()}{m.about[1:]}."]
-        if m.of is None:
-            out += ["", "A base. All its settings; those of a term come with the term.", *table(whole)]
-        else:
-            out += ["", f"[{m.of}](#{m.of}) with these changes:", *table(changed(m.changes, True))]
-    out += ["", "## What a suite changes", ""]
-    out += ["The same for every method; what concerns a part a method lacks is left out."]
-    for suite, changes in library.SUITES.items():
-        out += ["", f"### {suite}", *table(changed(changes, False), "reason")]
-    out += ["", "## What a task changes", ""]
-    out += ["After the suite; what concerns a part a method lacks is left out."]
-    for (suite, task), changes in library.TASKS.items():
-        out += ["", f"### {task} of {suite}", *table(changed(changes, False))]
+    for family in library.FAMILIES.values():
+        out += ["", f"# Over {family.base}", "", f"For {KINDS[family.base]} actions."]
+        for name, m in family.methods.items():
+            whole = list(leaves(family.resolve(name), "", OURS))
+            out += ["", f"## {name}, over {family.base}" if name != family.base else f"## {name}"]
+            out += ["", f"{m.about[0].upper()}{m.about[1:]}."]
+            if m.of is None:
+                out += ["", "A base. All its settings; those of a term come with the term.", *table(whole)]
+            else:
+                link = m.of if m.of == family.base else f"{m.of}-over-{family.base}"
+                out += ["", f"[{m.of}](#{link}) with these changes:", *table(changed(m.changes, True))]
+        out += ["", f"## What a suite changes over {family.base}", ""]
+        out += ["The same for every method; what concerns a part a method lacks is left out."]
+        for suite, changes in family.suites.items():
+            out += ["", f"### {suite} over {family.base}", *table(changed(changes, False), "reason")]
+        out += ["", f"## What a task changes over {family.base}", ""]
+        out += ["After the suite; what concerns a part a method lacks is left out."]
+        for (suite, task), changes in family.tasks.items():
+            out += ["", f"### {task} of {suite}", *table(changed(changes, False))]
     return "\n".join(out) + "\n"
 
 

@@ -17,12 +17,16 @@ NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # 84 pixels -> 7x7x64
 NATURE_SAME = ((32, 8, 4, "same"), (64, 4, 2, "same"), (64, 3, 1, "same"))  # 84 pixels -> 11x11x64
 DATA_EFFICIENT = ((32, 5, 5), (64, 5, 5))  # 84 pixels -> 3x3x64
 SMALL = ((16, 4, 2), (16, 3, 2))  # 16 pixels -> 3x3x16
+CONTROL = ((64, 3, 2), (64, 3, 1), (64, 3, 1), (64, 3, 1))  # 84 pixels -> 35x35x64
+CONTROL_32 = ((32, 3, 2), (32, 3, 1), (32, 3, 1), (32, 3, 1))  # 84 pixels -> 35x35x32
 
 LAYERS: dict[str, Layers] = {
     "nature": NATURE,
     "nature-same": NATURE_SAME,
     "data-efficient": DATA_EFFICIENT,
     "small": SMALL,
+    "control": CONTROL,
+    "control-32": CONTROL_32,
 }
 
 
@@ -31,10 +35,16 @@ class Encoder(eqx.Module):
 
     convs: tuple[Conv, ...]
     renormalised: bool = eqx.field(static=True, default=True)
+    alone: bool = eqx.field(static=True, default=False)  # one seed at a time: the library's convolutions
 
     @staticmethod
     def make(
-        key: Array, channels: int, layers: Layers, renormalised: bool = True, init: str = "torch"
+        key: Array,
+        channels: int,
+        layers: Layers,
+        renormalised: bool = True,
+        init: str = "torch",
+        alone: bool = False,
     ) -> "Encoder":
         convs: list[Conv] = []
         for k, (outputs, size, stride, *padding) in zip(
@@ -42,9 +52,11 @@ class Encoder(eqx.Module):
         ):
             convs.append(Conv.make(k, channels, outputs, size, stride, *(padding or [0]), init=init))
             channels = outputs
-        return Encoder(tuple(convs), renormalised)
+        return Encoder(tuple(convs), renormalised, alone)
 
     def __call__(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
+        if self.alone:
+            return convolved(self, obs)
         for conv in self.convs:
             obs = jax.nn.relu(conv(obs))
         return renormalise(obs) if self.renormalised else obs

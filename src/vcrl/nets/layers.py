@@ -1,5 +1,6 @@
 """The layers everything is built from: Equinox modules that hold arrays and static fields only."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import equinox as eqx
@@ -26,13 +27,41 @@ def xavier(
     return jax.random.uniform(key, (fan_in, outputs), minval=-bound, maxval=bound), jnp.zeros(outputs)
 
 
+def orthogonal(key: Array, fan_in: int, outputs: int) -> tuple[Float[Array, "I O"], Float[Array, " O"]]:
+    """Rows or columns at right angles and of length 1, no bias: the start of SAC's layers."""
+    return orthonormal(key, fan_in, outputs), jnp.zeros(outputs)
+
+
+def orthonormal(key: Array, rows: int, columns: int) -> Float[Array, "I O"]:
+    """A random orthogonal matrix: the nearest one to a Gaussian matrix, by products that push singular values to 1.
+
+    Not by the library's QR: several of those in one program wait for each other for ever on a CPU of two cores.
+    """
+    drawn = jax.random.normal(key, (max(rows, columns), min(rows, columns)))
+    one = jnp.eye(drawn.shape[1])
+
+    def far(at: tuple[Array, Array, Array]) -> Array:
+        return (jnp.max(jnp.abs(at[1] - one)) > 1e-5) & (at[2] < 40)
+
+    def nearer(at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        matrix, square, count = at
+        matrix = matrix @ (1.875 * one - 1.25 * square + 0.375 * (square @ square))
+        return matrix, matrix.T @ matrix, count + 1
+
+    with jax.default_matmul_precision("highest"):
+        # The largest singular value of a Gaussian matrix is about the sum of the roots of its sides.
+        start = drawn / (1.05 * (rows**0.5 + columns**0.5))
+        tall, _, _ = jax.lax.while_loop(far, nearer, (start, start.T @ start, jnp.asarray(0)))
+    return tall if rows >= columns else tall.T
+
+
 class Linear(eqx.Module):
     weight: Float[Array, "I O"]
     bias: Float[Array, " O"]
 
     @staticmethod
     def make(key: Array, inputs: int, outputs: int, init: str = "torch") -> "Linear":
-        draw = {"torch": weight_and_bias, "xavier": xavier}[init]
+        draw = {"torch": weight_and_bias, "xavier": xavier, "orthogonal": orthogonal}[init]
         return Linear(*draw(key, inputs, outputs))
 
     def __call__(self, x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
@@ -98,13 +127,21 @@ class Conv(eqx.Module):
         padding: int | str = 0,
         init: str = "torch",
     ) -> "Conv":
-        taps = size * size
+        """`init` may be "orthogonal" too, or "delta": orthogonal at the kernel's centre, zero elsewhere."""
+        taps, shape = size * size, (size, size, inputs, outputs)
+        if init in ("orthogonal", "delta"):
+            if init == "orthogonal":
+                weight = orthonormal(key, taps * inputs, outputs).reshape(shape)
+            else:
+                middle = (size - 1) // 2
+                weight = jnp.zeros(shape).at[middle, middle].set(orthonormal(key, inputs, outputs))
+            return Conv(2**0.5 * weight, jnp.zeros(outputs), stride, padding)
         weight, bias = (
             xavier(key, taps * inputs, outputs, taps)
             if init == "xavier"
             else weight_and_bias(key, taps * inputs, outputs)
         )
-        return Conv(weight.reshape(size, size, inputs, outputs), bias, stride, padding)
+        return Conv(weight.reshape(shape), bias, stride, padding)
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
         x, weight, stride = self._dense(x)
@@ -213,6 +250,39 @@ def layer_norm(x: Float[Array, "*n D"], epsilon: float = 1e-5) -> Float[Array, "
     """Mean 0 and variance 1 of each vector, without learned scale and bias."""
     centred = x - jnp.mean(x, axis=-1, keepdims=True)
     return centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + epsilon)
+
+
+class LayerNorm(eqx.Module):
+    """Each vector to mean 0 and variance 1, then a learned scale and bias."""
+
+    scale: Float[Array, " D"]
+    bias: Float[Array, " D"]
+
+    @staticmethod
+    def make(width: int) -> "LayerNorm":
+        return LayerNorm(jnp.ones(width), jnp.zeros(width))
+
+    def __call__(self, x: Float[Array, "*n D"]) -> Float[Array, "*n D"]:
+        scale, bias = (jnp.broadcast_to(v, x.shape) for v in (self.scale, self.bias))
+        return layer_norm(x) * scale + bias
+
+
+class MLP(eqx.Module):
+    """Linear layers, ReLU between them."""
+
+    layers: tuple[Linear, ...]
+
+    @staticmethod
+    def make(key: Array, widths: tuple[int, ...], init: str = "torch") -> "MLP":
+        keys, ends = jax.random.split(key, len(widths) - 1), pairwise(widths)
+        return MLP(tuple(Linear.make(k, i, o, init) for k, (i, o) in zip(keys, ends, strict=True)))
+
+    def __call__(self, x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
+        first, *rest = self.layers
+        x = first(x)
+        for layer in rest:
+            x = layer(jax.nn.relu(x))
+        return x
 
 
 def scale_gradient(x: Array, factor: float) -> Array:

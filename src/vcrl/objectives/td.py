@@ -63,6 +63,20 @@ def categorical_target(
     return project(probs, returns[..., None] + jnp.multiply.outer(discount, support), support)
 
 
+def clipped_mass(
+    probs: Float[Array, "*n N"],
+    returns: Float[Array, "*n"],
+    discount: Float[Array, "*n"],
+    support: Float[Array, " N"],
+) -> Float[Array, "*n"]:
+    """How much of R + discount * Z for Z ~ probs lies beyond the support: what a projection moves to its edges."""
+    values = returns[..., None] + jnp.multiply.outer(discount, support)
+    # A value that is an edge but for rounding is not beyond it.
+    slack = 1e-4 * (support[1] - support[0])
+    beyond = (values < support[0] - slack) | (values > support[-1] + slack)
+    return jnp.sum(jnp.where(beyond, probs, 0), axis=-1)
+
+
 def pick(values: Float[Array, "*n A E"], action: Int[Array, "*n"]) -> Float[Array, "*n E"]:
     """The entry of one action out of the values of all."""
     return jnp.take_along_axis(values, action[..., None, None], axis=-2).squeeze(-2)

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +20,12 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from vcrl.core.errors import UserError
-from vcrl.runs.files import discard, is_temp, sync_folder, temp_of, write_durable
+from vcrl.runs.files import discard, is_temp, open_plain, read_limited, sync_folder, temp_of, write_durable
+from vcrl.runs.strict import parse_object
 
 FORMAT = "vcrl checkpoint 2"
 KEPT = 2
+LARGEST_MANIFEST = 64 * 2**20  # bytes
 
 # What safetensors calls each dtype. Its NumPy side does not know bfloat16, which therefore travels as bits.
 CODES = {
@@ -134,6 +137,22 @@ def load(folder: Path, warn: Callable[[str], None], rows: bool = True) -> Checkp
     return None
 
 
+def generations(folder: Path) -> list[int]:
+    """Steps that have a manifest, oldest first."""
+    return sorted(_generations(folder))
+
+
+def check(folder: Path, agent_steps: int) -> tuple[dict[str, Any], set[Path]]:
+    """A generation's manifest and files, once these are known to be what it describes; else `Damaged`.
+
+    No array is loaded.
+    """
+    with _damages():
+        body, parts = _checked(folder, agent_steps, rows=True)
+        _check_arrays(_paths(folder, agent_steps)[0], body["arrays"])
+    return body, {*_paths(folder, agent_steps), *parts}
+
+
 def _paths(folder: Path, agent_steps: int) -> tuple[Path, Path]:
     return folder / f"{agent_steps:09d}.safetensors", folder / f"{agent_steps:09d}.json"
 
@@ -145,7 +164,7 @@ def _chunk(folder: Path, start: int, stop: int) -> Path:
 def _rows_of(folder: Path, agent_steps: int) -> list[dict[str, Any]] | None:
     """The files of rows that a generation names; None if its manifest is damaged."""
     try:
-        return _parse(_paths(folder, agent_steps)[1].read_bytes())["rows"]
+        return _parse(read_limited(_paths(folder, agent_steps)[1], LARGEST_MANIFEST))["rows"]
     except (Damaged, OSError):
         return None
 
@@ -258,21 +277,33 @@ def _entry(size: int, sha256: str, arrays: dict[str, np.ndarray]) -> dict[str, A
 
 
 def _read(folder: Path, agent_steps: int, rows: bool) -> Checkpoint:
-    data, manifest = _paths(folder, agent_steps)
-    try:
-        body = _parse(manifest.read_bytes())
-        if body["agent_steps"] != agent_steps:
-            raise Damaged("manifest belongs to another step")
-        _verify(data, body)
-        parts = {_chunk(folder, e["start"], e["stop"]): e for e in body["rows"]} if rows else {}
-        for path, entry in parts.items():
-            _verify(path, entry)
-            _check_arrays(path, entry["arrays"])
-        arrays = _read_arrays(data, body["arrays"])
+    with _damages():
+        body, parts = _checked(folder, agent_steps, rows)
+        arrays = _read_arrays(_paths(folder, agent_steps)[0], body["arrays"])
         found = (Rows(e["start"], e["stop"], _read_arrays(path, e["arrays"])) for path, e in parts.items())
         return Checkpoint(
             agent_steps, arrays, body["extra"], found, max([e["stop"] for e in body["rows"]], default=0)
         )
+
+
+def _checked(folder: Path, agent_steps: int, rows: bool) -> tuple[dict[str, Any], dict[Path, dict[str, Any]]]:
+    """A manifest whose files are the ones that were written, and its files of rows."""
+    data, manifest = _paths(folder, agent_steps)
+    body = _parse(read_limited(manifest, LARGEST_MANIFEST))
+    if body["agent_steps"] != agent_steps:
+        raise Damaged("manifest belongs to another step")
+    _verify(data, body)
+    parts = {_chunk(folder, e["start"], e["stop"]): e for e in body["rows"]} if rows else {}
+    for path, entry in parts.items():
+        _verify(path, entry)
+        _check_arrays(path, entry["arrays"])
+    return body, parts
+
+
+@contextmanager
+def _damages() -> Iterator[None]:
+    try:
+        yield
     except FileNotFoundError as error:
         raise Damaged("arrays are missing") from error
     except SafetensorError as error:
@@ -286,7 +317,7 @@ def _verify(path: Path, entry: dict[str, Any]) -> None:
     size = path.stat().st_size
     if size != entry["bytes"]:
         raise Damaged(f"{size} bytes instead of {entry['bytes']}")
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
             raise Damaged("checksum differs")
 
@@ -314,9 +345,7 @@ def _read_arrays(path: Path, entries: dict[str, Any]) -> dict[str, np.ndarray]:
 def _parse(text: bytes) -> dict[str, Any]:
     """A manifest's content, checked for form; one changed byte is damage, even if the text still parses."""
     try:
-        sealed = json.loads(text)
-        if not isinstance(sealed, dict):
-            raise Damaged("manifest is malformed")
+        sealed = parse_object(text)
         body = {k: v for k, v in sealed.items() if k != "checksum"}
         if _render(body) != text:
             raise Damaged("manifest checksum differs")

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import resource
 import shlex
 import subprocess
 import sys
@@ -11,6 +12,11 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]
+# Control groups of version 2 and 1: where they are; the files with limit and use, and the line of caches.
+GROUPS = {
+    "": ("", "memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
 
 
 def facts(accelerator: str | None = None) -> dict[str, Any]:
@@ -83,10 +89,47 @@ def _git(*arguments: str) -> str | None:
 
 
 def free_memory() -> int | None:
-    """Bytes of memory that can be had now, or None where the system does not tell."""
+    """Bytes of memory that this process can have now, or None where the system does not tell."""
+    known = [n for n in (_unused(), *_room_in_groups(), _room_in_limit()) if n is not None]
+    return max(0, min(known)) if known else None
+
+
+def _unused() -> int | None:
+    found = _number(Path("/proc/meminfo"), "MemAvailable:")
+    return None if found is None else found * 1024
+
+
+def _room_in_groups(
+    system: Path = Path("/sys/fs/cgroup"), mine: Path = Path("/proc/self/cgroup")
+) -> list[int]:
+    """What the control groups leave, in which a container or a cluster's job runs; file caches make room."""
     try:
-        with open("/proc/meminfo") as lines:
-            available = next(line for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
+        member = {line.split(":")[1]: line.split(":", 2)[2] for line in mine.read_text().splitlines()}
+    except (OSError, IndexError):
+        return []
+    room: list[int] = []
+    for kind, (folder, most, used, cache) in GROUPS.items():
+        for group in Path(member.get(kind, "/"), "x").parents:  # a limit of any of them counts
+            at = system / folder / str(group).lstrip("/")
+            limit, taken = _number(at / most), _number(at / used)
+            if limit is not None and taken is not None:
+                room.append(limit - taken + (_number(at / "memory.stat", cache) or 0))
+    return room
+
+
+def _room_in_limit() -> int | None:
+    """What `ulimit -v` leaves."""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    used = _number(Path("/proc/self/status"), "VmSize:")
+    return None if most == resource.RLIM_INFINITY or used is None else most - 1024 * used
+
+
+def _number(path: Path, name: str | None = None) -> int | None:
+    """The number in a file, or in its line that begins with a name; None where there is none."""
+    try:
+        lines = [line.split() for line in path.read_text().splitlines()]
+    except OSError:
         return None
-    return int(available.split()[1]) * 1024
+    found = (line[-1 if name is None else 1] for line in lines if line and name in (None, line[0]))
+    text = next(found, "")
+    return int(text) if text.isdigit() else None

@@ -11,9 +11,11 @@ from types import TracebackType
 from typing import Any
 
 from vcrl.core.errors import UserError
-from vcrl.runs.files import temp_of, write_atomic, writing
-from vcrl.runs.logs import HEADER, Float, Int, Log, episode_line, json_line, plain
+from vcrl.runs import receipts
+from vcrl.runs.files import odd_in, temp_of, write_atomic, writing
+from vcrl.runs.logs import HEADER, Float, Int, Log, episode_line, json_line, plain, steps_told
 from vcrl.runs.reading import CONFIG, LOGS, STATUS, Run, read_object, read_run, read_status
+from vcrl.runs.receipts import Game, Receipt
 
 LOCK = "lock"
 COUNTED = ("metrics", "episodes", "eval")  # not speed: the clock does not run backwards when a run is resumed
@@ -28,6 +30,7 @@ class RunFolder:
         self.record = record
         self._logs = logs
         self._held = held
+        self.mended: list[str] = []  # what was damaged and could be made anew
 
     @classmethod
     def open(cls, path: Path, record: dict[str, Any]) -> "RunFolder":
@@ -36,6 +39,7 @@ class RunFolder:
         with ExitStack() as stack:
             with writing(path):
                 path.mkdir(parents=True, exist_ok=True)
+                _refuse_odd(path)
                 _refuse_strangers(path)
                 stack.enter_context(_locked(path))
                 if (path / CONFIG).exists():
@@ -47,7 +51,10 @@ class RunFolder:
             if not (path / CONFIG).exists():
                 with writing(path):  # last of all: who sees it may rely on the rest
                     write_atomic(path / CONFIG, text.encode() + b"\n")
-            return cls(path, read_object(path / CONFIG), logs, stack.pop_all())
+            mended = _mend_status(path)
+            folder = cls(path, read_object(path / CONFIG), logs, stack.pop_all())
+            folder.mended += mended
+            return folder
 
     @staticmethod
     def read(path: Path) -> Run:
@@ -70,6 +77,12 @@ class RunFolder:
         """A finished episode of the protocol's evaluation."""
         self._logs["eval"].append(episode_line(seed, agent_steps, episode, score, length))
 
+    def receipt(self, agent_steps: int, salt: int, games: Sequence[Game]) -> None:
+        """What was done in the games of an evaluation, on disk when this returns."""
+        task, protocol_hash = self.record["task"], self.record["protocol_hash"]
+        with writing(self.path / receipts.FOLDER):
+            receipts.write(self.path, Receipt(agent_steps, task, protocol_hash, salt, list(games)))
+
     def speed(self, row: dict[str, Any]) -> None:
         """Anything measured by the clock; kept apart because no two runs agree on it."""
         self._logs["speed"].append(json_line(row))
@@ -82,9 +95,21 @@ class RunFolder:
         """Byte lengths of the logs that a checkpoint counts, after everything written so far is on disk."""
         return {name: self._logs[name].position() for name in COUNTED}
 
+    def digests(self, positions: dict[str, int]) -> dict[str, str]:
+        """A checksum of every counted log up to its position."""
+        return {name: self._logs[name].digest(position) for name, position in positions.items()}
+
+    def changed(self, positions: dict[str, int], digests: dict[str, str]) -> list[str]:
+        """Files of counted logs that are no longer what a checksum was taken of."""
+        return [
+            LOGS[name]
+            for name in COUNTED
+            if name in digests and self._logs[name].digest(positions[name]) != digests[name]
+        ]
+
     def truncate(self, positions: dict[str, int] | None = None) -> None:
         """Cut the logs back to where a checkpoint left them; without positions, to their headers."""
-        if positions is not None and positions.keys() != set(COUNTED):
+        if positions is not None and not _counts(positions):
             raise UserError(
                 f"the checkpoint in {self.path} counts other logs: delete {self.checkpoint} to start again"
             )
@@ -93,6 +118,8 @@ class RunFolder:
             self._logs[name].check(position)
         for name, position in wanted.items():
             self._logs[name].truncate(position)
+        with writing(self.path / receipts.FOLDER):
+            receipts.keep(self.path, steps_told(self.path / LOGS["eval"]))
 
     def status(self, changes: dict[str, Any]) -> None:
         """Merge into status.json."""
@@ -150,6 +177,37 @@ def _refuse_strangers(path: Path) -> None:
                 f"{path} is not a run folder ({entry.name} but no {CONFIG}): "
                 "choose another --out or delete the folder"
             )
+
+
+def _counts(positions: Any) -> bool:
+    """Whether what a manifest has are lengths of the logs."""
+    return (
+        isinstance(positions, dict)
+        and positions.keys() == set(COUNTED)
+        and all(type(n) is int for n in positions.values())
+    )
+
+
+def _mend_status(path: Path) -> list[str]:
+    """A damaged status.json is begun anew: everything in it that matters to a training is in its checkpoint, too."""
+    try:
+        read_status(path)
+        return []
+    except UserError:
+        with writing(path):
+            (path / STATUS).unlink()
+        return [f"{path / STATUS} was damaged: it is begun anew; earlier events and times are lost"]
+
+
+def _refuse_odd(path: Path) -> None:
+    """What is written here must land here: through a link, a folder from elsewhere could overwrite any file."""
+    for odd in odd_in(path):
+        if odd.is_symlink():
+            raise UserError(
+                f"{odd} is a link, and a run writes into its own folder alone: "
+                "put what it leads to in its place, or delete it"
+            )
+        raise UserError(f"{odd} is no plain file: delete it")
 
 
 def _refuse_other(path: Path, stored: dict[str, Any], asked: dict[str, Any]) -> None:

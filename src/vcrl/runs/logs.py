@@ -1,14 +1,21 @@
 """Append-only logs: one line per row, the same bytes for the same numbers, readable while being written."""
 
+import hashlib
+import itertools
 import json
 import math
 import operator
 import os
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, SupportsFloat, SupportsIndex
+from typing import Any, NamedTuple, SupportsFloat, SupportsIndex
+
+import numpy as np
 
 from vcrl.core.errors import UserError
-from vcrl.runs.files import writing
+from vcrl.runs.files import open_plain, read_limited, writing
+from vcrl.runs.strict import parse_object
+
+LARGEST = 2**30  # bytes of a log
 
 Int = SupportsIndex  # NumPy's integers included, numbers with a fraction not
 Float = SupportsFloat
@@ -102,6 +109,11 @@ class Log:
             if position < len(self._header) or file.read(1) != b"\n":
                 raise self._lost(f"has no row that ends at byte {position}, which the checkpoint counted")
 
+    def digest(self, position: int) -> str:
+        """Of the bytes up to a position."""
+        with writing(self.path):
+            return prefix_digest(self.path, position)
+
     def truncate(self, position: int | None) -> None:
         """Cut back to a position taken earlier, or to the header."""
         self.flush()
@@ -119,17 +131,30 @@ class Log:
             self._file.close()
 
 
+def prefix_digest(path: Path, position: int) -> str:
+    """A checksum of a file's bytes up to a position."""
+    seen = hashlib.sha256()
+    with open_plain(path) as file:
+        while position > 0 and (part := file.read(min(position, 1 << 20))):
+            seen.update(part)
+            position -= len(part)
+    return seen.hexdigest()
+
+
+def steps_told(path: Path) -> set[int]:
+    """The agent steps that rows of a table of episodes name; lines that are damaged name none."""
+    found = [line.split(b",")[1:2] for line in _whole_lines(path)]
+    return {int(steps[0]) for steps in found if steps and steps[0].isdigit() and len(steps[0]) < 19}
+
+
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Rows of a JSONL log; null reads as nan."""
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(_whole_lines(path), start=1):
         try:
-            row = json.loads(line, parse_constant=_no_constant)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            raise UserError(f"{path}, line {number}: expected a JSON object, found {_shown(line)}")
-        rows.append(_with_nan(row))
+            rows.append(_with_nan(parse_object(line)))
+        except ValueError:
+            raise UserError(f"{path}, line {number}: expected a JSON object, found {_shown(line)}") from None
     return rows
 
 
@@ -139,6 +164,44 @@ def read_episodes(path: Path) -> list[Episode]:
     if lines and lines[0] + b"\n" != HEADER:
         raise UserError(f"{path}, line 1: expected {HEADER.decode().strip()}, found {_shown(lines[0])}")
     return [_episode(path, number, line) for number, line in enumerate(lines[1:], start=2)]
+
+
+def by_steps(rows: list[Episode]) -> dict[int, list[Episode]]:
+    """The rows of each evaluation."""
+    found: dict[int, list[Episode]] = {}
+    for row in rows:
+        found.setdefault(row.agent_steps, []).append(row)
+    return found
+
+
+def mean_scores(rows: list[Episode], agent_steps: int) -> dict[int, float]:
+    """The mean score of each seed's games at some agent steps, to the last bit as a training computes it."""
+    games: dict[int, list[float]] = {}
+    for row in rows:
+        if row.agent_steps == agent_steps:
+            games.setdefault(row.seed, []).append(row.score)
+    return {seed: float(np.mean(mine)) for seed, mine in games.items()}
+
+
+class Unlike(NamedTuple):
+    """Where games are first not those that were asked for; a game that is not there is None."""
+
+    at: int
+    wanted: tuple[int, int] | None  # seed and episode
+    found: tuple[int, int] | None
+
+
+def unlike(rows: list[Episode], seeds: list[int], episodes: int) -> Unlike | None:
+    """None where the rows are the first `episodes` games of every seed, in order.
+
+    One after the other: a stranger's protocol may ask for more games than memory holds.
+    """
+    found = ((row.seed, row.episode) for row in rows)
+    wanted = ((seed, episode) for seed in seeds for episode in range(episodes))
+    for at, (one, two) in enumerate(itertools.zip_longest(wanted, found)):
+        if one != two:
+            return Unlike(at, one, two)
+    return None
 
 
 def _episode(path: Path, number: int, line: bytes) -> Episode:
@@ -155,17 +218,13 @@ def _episode(path: Path, number: int, line: bytes) -> Episode:
 def _whole_lines(path: Path) -> list[bytes]:
     """Lines that ended; half a line at the end is a row still being written."""
     try:
-        return path.read_bytes().split(b"\n")[:-1]
+        return read_limited(path, LARGEST).split(b"\n")[:-1]
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}): run the training command again") from error
 
 
 def _shown(line: bytes) -> str:
     return repr(line[:60].decode("utf-8", "replace"))
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _with_nan(value: Any) -> Any:

@@ -1,13 +1,14 @@
 """Looking at run folders from outside: needs no lock and changes nothing."""
 
-import json
 from difflib import get_close_matches
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vcrl.core.errors import UserError
+from vcrl.runs.files import read_limited
 from vcrl.runs.logs import Episode, read_episodes, read_rows
+from vcrl.runs.strict import LARGEST, parse_object
 
 CONFIG = "config.json"
 STATUS = "status.json"
@@ -45,19 +46,42 @@ def read_status(path: Path) -> dict[str, Any]:
     return read_object(path / STATUS) if (path / STATUS).exists() else {}
 
 
+def state_of(path: Path) -> str | None:
+    """What status.json says of a run; None where it says nothing that can be read."""
+    try:
+        return read_status(path).get("state")
+    except UserError:
+        return None
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON file that must hold an object."""
     try:
-        value = json.loads(path.read_bytes())
+        return parse_object(read_limited(path, LARGEST))
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror})") from error
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
+    except ValueError as error:
         raise UserError(
             f"{path} is damaged (no JSON object): restore it, choose another --out or delete the folder"
-        )
-    return value
+        ) from error
+
+
+def check_record(path: Path, record: dict[str, Any]) -> None:
+    """Refuse a record that does not say sanely what the run is."""
+    check_names(path, record)
+    seeds = record.get("seeds")
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
+        raise UserError(f"{path / CONFIG} is damaged (seeds are {repr(seeds)[:60]})")
+    if not isinstance(record.get("protocol"), dict) or not isinstance(record.get("protocol_hash"), str):
+        raise UserError(f"{path / CONFIG} is damaged (no protocol)")
+
+
+def check_names(path: Path, record: dict[str, Any]) -> None:
+    """Names end up in titles, tables and pages."""
+    for name in ("suite", "method", "task"):
+        value = record.get(name)
+        if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
+            raise UserError(f"{path / CONFIG} is damaged ({name} is {repr(value)[:60]})")
 
 
 def find_runs(folder: Path) -> list[Path]:

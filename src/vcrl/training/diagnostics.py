@@ -1,11 +1,12 @@
 """What a training can be asked about itself: how wrong the values of imagined states are."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from vcrl.training.evaluate import Field, Trajectory, play
+from vcrl.training.lift import Lifted
 from vcrl.training.plan import Plan
 
 
@@ -13,32 +14,62 @@ class Positions(NamedTuple):
     """The first P positions of one seed's evaluation trajectories, with what followed each of them."""
 
     obs: np.ndarray  # P H W C
-    action: np.ndarray  # K+1 P, taken at t+k
+    action: np.ndarray  # K+1 P ..., taken at t+k
     returns: np.ndarray  # K+1 P, G_{t+k}
     inside: np.ndarray  # K+1 P, whether t+k is still in the trajectory
 
 
-def q_error(ground: Field, values_along: Callable[..., Any], state: Any, steps: int) -> Any:
+def q_error(ground: Field, lifted: Lifted, state: Any, steps: int) -> Any:
     """E = 1/(T K) sum_t sum_k |Q(z^_{t+k}, a_{t+k}) - G_{t+k}| 1[t+k <= T] for every seed.
 
     The normaliser is T K, also where steps run past the end, as the paper has it. Beside it the error of the real
-    state (k = 0), and the imagined one with the batch norm's batch statistics, which is how it was trained.
+    state (k = 0), and the imagined one with the batch norm's batch statistics, which is how it was trained. Where time
+    ran out, what G lacks is the agent's own value of the state it came to.
     """
     plan = ground.plan
-    limit, gamma, stack = plan.schedule.q_error_positions, plan.config.gamma, plan.config.observation.stack
-    found = [positions(t, steps, limit, gamma, stack) for t in trajectories(ground, state, limit)]
+    limit, gamma, look = plan.schedule.q_error_positions, plan.config.gamma, plan.config.observation
+    played = trajectories(ground, state, limit)
+    rest = left_over(plan, lifted, state, played)
+    found = [
+        positions(mine, steps, limit, gamma, look.stack, look.fill, more)
+        for mine, more in zip(played, rest, strict=True)
+    ]
     obs, action, returns, inside = (np.stack([getattr(p, name) for p in found]) for name in Positions._fields)
 
     def error(batch_statistics: bool) -> np.ndarray:
-        values = np.asarray(values_along(state, obs, action, batch_statistics))
+        values = np.asarray(lifted.values_along(state, obs, action, batch_statistics))
         return np.abs(values - returns[:, : values.shape[1]]) * inside[:, : values.shape[1]]
 
     running = error(False)
     out = {"q_error/real": running[:, 0].sum(axis=-1) / limit}
     if running.shape[1] > 1:
         out["q_error/imagined"] = running[:, 1:].sum(axis=(1, 2)) / (limit * steps)
-        out["q_error/imagined_batch_norm"] = error(True)[:, 1:].sum(axis=(1, 2)) / (limit * steps)
+        if plan.base == "rainbow":  # the only one with a batch norm
+            out["q_error/imagined_batch_norm"] = error(True)[:, 1:].sum(axis=(1, 2)) / (limit * steps)
     return out
+
+
+def left_over(plan: Plan, lifted: Lifted, state: Any, played: list[list[Trajectory]]) -> list[list[float]]:
+    """For every seed and game, what the agent thinks that the state behind its end is worth; 0 behind a terminal."""
+    rest = [[0.0] * len(mine) for mine in played]
+    cut = [[i for i, game in enumerate(mine) if not game.terminal[-1]] for mine in played]
+    most = max(map(len, cut))
+    if most == 0:
+        return rest
+    look = plan.config.observation
+    shape = (*plan.task.spec.frame[:2], plan.task.spec.frame[2] * look.stack)
+    # As many for every seed, and a number that seldom changes, since each is compiled anew.
+    obs = np.zeros((len(played), 1 << (most - 1).bit_length(), *shape), np.uint8)
+    for seed, (mine, which) in enumerate(zip(played, cut, strict=True)):
+        for at, game in enumerate(which):
+            frame = np.concatenate([mine[game].frame, mine[game].ending[None]])[-look.stack :]
+            first = np.append(mine[game].first, False)[-look.stack :]
+            obs[seed, at] = stacked(frame, first, look.stack, look.fill)[-1]
+    worth = np.asarray(lifted.worth(state, obs))
+    for seed, which in enumerate(cut):
+        for at, game in enumerate(which):
+            rest[seed][game] = float(worth[seed, at])
+    return rest
 
 
 def lanes_for(plan: Plan) -> int:
@@ -58,33 +89,51 @@ def trajectories(ground: Field, state: Any, limit: int) -> list[list[Trajectory]
     return kept
 
 
-def positions(found: list[Trajectory], steps: int, limit: int, gamma: float, stack: int) -> Positions:
-    """Line up the trajectories of one seed; an episode of the learner ends at each terminal (a lost life too)."""
-    parts = [part for trajectory in found for part in _lives(trajectory)]
+def positions(
+    found: list[Trajectory],
+    steps: int,
+    limit: int,
+    gamma: float,
+    stack: int,
+    fill: str = "zeros",
+    rest: Sequence[float] | None = None,
+) -> Positions:
+    """Line up the trajectories of one seed; an episode of the learner ends at each terminal (a lost life too).
+
+    `rest` is what is still to come behind the end of each.
+    """
+    lives = [_lives(trajectory) for trajectory in found]
+    parts = [part for mine in lives for part in mine]
+    behind = [
+        more if life is mine[-1] else 0.0
+        for mine, more in zip(lives, rest or [0.0] * len(lives), strict=True)
+        for life in mine
+    ]
     # Positions left in each life, this one included.
     length = np.concatenate([np.arange(len(p.action), 0, -1) for p in parts])
-    returns = np.concatenate([discounted(p.reward, gamma) for p in parts])
+    returns = np.concatenate([discounted(p.reward, gamma, v) for p, v in zip(parts, behind, strict=True)])
     action = np.concatenate([p.action for p in parts])
     ahead = np.arange(steps + 1)[:, None]
     at = np.minimum(np.arange(limit) + ahead, len(action) - 1)
     frame, first = (np.concatenate([getattr(p, name) for p in parts])[:limit] for name in ("frame", "first"))
-    obs = stacked(frame, first, stack)
+    obs = stacked(frame, first, stack, fill)
     return Positions(obs, action[at], returns[at], ahead < length[None, :limit])
 
 
-def stacked(frame: np.ndarray, first: np.ndarray, stack: int) -> np.ndarray:
-    """What the agent saw: each frame with those before it, oldest first, zeros before an episode's start."""
-    age = np.arange(len(first)) - np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
+def stacked(frame: np.ndarray, first: np.ndarray, stack: int, fill: str = "zeros") -> np.ndarray:
+    """What the agent saw: each frame with those before it, oldest first; before an episode zeros, or its first."""
+    at = np.arange(len(first))
+    begin = np.maximum.accumulate(np.where(first, at, 0))
     shown: list[np.ndarray] = []
     for back in range(stack - 1, -1, -1):
-        before = frame[np.maximum(np.arange(len(first)) - back, 0)]
-        shown.append(before * (age >= back)[:, None, None, None].astype(frame.dtype))
+        before = frame[np.maximum(at - back, begin)]
+        shown.append(before if fill == "first" else before * (at - back >= begin)[:, None, None, None])
     return np.concatenate(shown, axis=-1)
 
 
-def discounted(reward: np.ndarray, gamma: float) -> np.ndarray:
-    """G_t = sum_i gamma^i r_{t+i} to the end."""
-    out = np.zeros(len(reward) + 1)
+def discounted(reward: np.ndarray, gamma: float, rest: float = 0.0) -> np.ndarray:
+    """G_t = sum_i gamma^i r_{t+i} to the end, and what is still to come behind it."""
+    out = np.append(np.zeros(len(reward)), rest)
     for t in range(len(reward) - 1, -1, -1):
         out[t] = reward[t] + gamma * out[t + 1]
     return out[:-1].astype(np.float32)
@@ -93,4 +142,9 @@ def discounted(reward: np.ndarray, gamma: float) -> np.ndarray:
 def _lives(trajectory: Trajectory) -> list[Trajectory]:
     ends = [*(np.flatnonzero(trajectory.terminal) + 1), len(trajectory.action)]
     starts = [0, *ends[:-1]]
-    return [Trajectory(*(x[a:b] for x in trajectory)) for a, b in zip(starts, ends, strict=True) if b > a]
+    *along, ending = trajectory
+    return [
+        Trajectory(*(x[a:b] for x in along), ending=ending)
+        for a, b in zip(starts, ends, strict=True)
+        if b > a
+    ]

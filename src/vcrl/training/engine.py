@@ -10,6 +10,7 @@ import numpy as np
 
 from vcrl.agents.base import Agent
 from vcrl.agents.rainbow import make_rainbow
+from vcrl.agents.sac import make_sac
 from vcrl.core.types import Clock, Row
 from vcrl.envs.lanes import Lanes
 from vcrl.replay import Replay
@@ -32,16 +33,21 @@ class Training:
     def __init__(self, plan: Plan, engine: Engine):
         self.seeds = np.array(plan.seeds, np.int32)
         env = plan.task.make(len(plan.seeds), plan.protocol, True)
-        self.lanes = Lanes(env, plan.seeds, plan.config.observation.stack)
+        self.lanes = Lanes(env, plan.seeds, plan.config.observation.stack, fill=plan.config.observation.fill)
         self.lifted = engine.lifted
         self.state, self.replay = self.lifted.init(self.seeds), self.lifted.empty(self.seeds)
         self.good = self.lifted.init(self.seeds)  # the newest state of each seed that was finite
         # Agent steps at which a seed was found not finite, or -1.
         self.failed = np.full(len(plan.seeds), -1, np.int64)
-        self.tick = 0
+        self.tick = 0  # agent steps
+        self.rows = 0  # of the replay, written since the start
         self.updates = 0
         self.capacity = plan.capacity
         self.rows_kept = 0  # rows of the replay up to this number are in a checkpoint or overwritten
+
+    @property
+    def counters(self) -> dict[str, int]:
+        return {"tick": self.tick, "rows": self.rows, "updates": self.updates}
 
     @property
     def clock(self) -> Clock:
@@ -52,17 +58,15 @@ class Training:
 
         With all rows of the replay that are new since the last snapshot, or with none.
         """
-        self.rows_kept = max(self.rows_kept, self.tick - self.capacity)
-        starts = range(self.rows_kept, self.tick, BLOCK) if rows else ()
+        self.rows_kept = max(self.rows_kept, self.rows - self.capacity)
+        starts = range(self.rows_kept, self.rows, BLOCK) if rows else ()
         blocks = [self.lifted.rows(self.replay, np.int32(start)) for start in starts]
         # Of a seed that is finite the last good state is its state.
         good = self.good if (self.failed >= 0).any() else None
         state, good, ranks = self.lifted.copy(self.state, good, _ranks(self.replay))
         host = {**self.lanes.save(), "failed": self.failed.copy()}
-        taken = Snapshot(
-            self.tick, self.updates, (self.rows_kept, self.tick), state, good, ranks, host, blocks
-        )
-        self.rows_kept = self.tick
+        taken = Snapshot(self.counters, (self.rows_kept, self.rows), state, good, ranks, host, blocks)
+        self.rows_kept = self.rows
         return taken
 
     def restore(self, found: Checkpoint) -> None:
@@ -79,7 +83,8 @@ class Training:
         }
         self.failed = host.pop("failed")
         self.lanes.load(host)
-        self.tick, self.updates = found.extra["counters"]["tick"], found.extra["counters"]["updates"]
+        for name in self.counters:
+            setattr(self, name, found.extra["counters"][name])
         self.rows_kept = found.stop
 
     def _refill(self, part: Rows, start: int) -> None:
@@ -103,8 +108,7 @@ class Training:
 class Snapshot(NamedTuple):
     """One moment of a training. Its arrays are still on the device until somebody asks."""
 
-    tick: int
-    updates: int
+    counters: dict[str, int]
     span: tuple[int, int]  # the rows that are new, by number
     state: Any
     good: Any
@@ -155,6 +159,7 @@ def engine_of(plan: Plan) -> Engine:
     with _lock:
         if key not in _engines:
             keep_compiled()
-            agent = make_rainbow(plan.config, plan.task.spec, plan.protocol)
+            make: Any = {"rainbow": make_rainbow, "sac": make_sac}[plan.base]
+            agent = make(plan.config, plan.task.spec, plan.protocol)
             _engines[key] = Engine(agent, lift(agent, plan.task.spec, plan.capacity))
         return _engines[key]

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from vcrl.core.types import Clock
+from vcrl.envs.actions import stored_type
+from vcrl.envs.again import EVAL_SALT
 from vcrl.envs.base import VecEnv
 from vcrl.envs.lanes import Finished, game_seed, news_of
 from vcrl.training.plan import Plan
 
-EVAL_SALT = 1  # evaluation games are never training games
 NARROWEST = 16  # a batch of fewer games of each seed would gain nothing
 
 
@@ -26,11 +27,13 @@ class Trajectory(NamedTuple):
     action: np.ndarray  # T
     reward: np.ndarray  # T, as the learner is given it
     terminal: np.ndarray  # T
+    ending: np.ndarray  # H W C, the frame behind the last action
 
 
 class Played(NamedTuple):
     finished: Finished
     trajectory: Trajectory | None
+    actions: np.ndarray  # T, or T A: all that is needed to play it again
 
 
 class Field(NamedTuple):
@@ -62,14 +65,27 @@ def scores(
     progress: Callable[[int, int], None] = lambda done, all: None,
     note: Callable[[str], None] = lambda text: None,
 ) -> list[list[Finished]]:
+    """How the first `episodes` evaluation games of every seed ended."""
+    found = games(plan, act, state, episodes, progress, note)
+    return [[game.finished for game in mine] for mine in found]
+
+
+def games(
+    plan: Plan,
+    act: Callable[..., Any],
+    state: Any,
+    episodes: int,
+    progress: Callable[[int, int], None] = lambda done, all: None,
+    note: Callable[[str], None] = lambda text: None,
+) -> list[list[Played]]:
     """The first `episodes` evaluation games of every seed, as many at once as a seed's protocol has."""
     lanes, count = min(episodes, plan.protocol.eval_episodes), len(plan.seeds)
-    found: list[list[Finished]] = [[] for _ in plan.seeds]
+    found: list[list[Played]] = [[] for _ in plan.seeds]
     with field(plan, act, lanes) as ground:
         # The last round may be short of games: its lanes play some more, which nobody counts.
         every = -(-episodes // lanes) * lanes * count
         for start in range(0, episodes, lanes):
-            games = play(
+            round = play(
                 ground,
                 state,
                 range(start, start + lanes),
@@ -77,8 +93,8 @@ def scores(
             )
             for text in ground.news():
                 note(text)
-            for mine, played in zip(found, games, strict=True):
-                mine.extend(game.finished for game in played)
+            for mine, played in zip(found, round, strict=True):
+                mine.extend(played)
     return [mine[:episodes] for mine in found]
 
 
@@ -97,25 +113,29 @@ def play(
     seeds = [game_seed(EVAL_SALT, int(s), int(e)) for s, e in zip(each, episode, strict=True)]
     frame = env.reset(np.ones(env.lanes, bool), np.array(seeds, np.uint64))
     score, length, active = np.zeros(env.lanes), np.zeros(env.lanes, np.int64), np.ones(env.lanes, bool)
-    first, ticks = np.ones(env.lanes, bool), list[Trajectory]()
+    first, ticks, ending = np.ones(env.lanes, bool), list[tuple[np.ndarray, ...]](), frame
+    taken, narrow = list[np.ndarray](), stored_type(env.spec.actions)
     batch = Batch(ground, frame)
     while active.any():
         action = batch.act(state, frame, first, episode)
+        taken.append(action.astype(narrow))
         came = env.step(action, active)
         length += active
         score += np.where(active, came.reward, 0)
         if record:
-            reward = learner_reward(plan, came.reward)
-            ticks.append(Trajectory(frame, first, action, reward, came.terminal))
+            ending = np.where(active[:, None, None, None], came.frame, ending)
+            ticks.append((frame, first, action, learner_reward(plan, came.reward), came.terminal))
         frame, first, before = came.frame, came.terminal & active, int(active.sum())
         active = active & ~came.over & (limit is None or length < limit)
         if active.sum() < before:
             progress(env.lanes - int(active.sum()), env.lanes)
             batch.narrow(active)
+    actions = np.stack(taken)
     flat = [
         Played(
             Finished(lane, int(each[lane]), int(episode[lane]), float(score[lane]), int(length[lane])),
-            _trajectory(ticks[: length[lane]], lane) if record else None,
+            _trajectory(ticks[: length[lane]], ending, lane) if record else None,
+            actions[: length[lane], lane],
         )
         for lane in range(env.lanes)
     ]
@@ -131,11 +151,11 @@ class Batch:
         shape, stack = frame.shape[1:], plan.config.observation.stack
         self.lane = np.arange(len(frame)).reshape(len(plan.seeds), -1)  # which lane each place shows
         self.obs = jnp.zeros((*self.lane.shape, *shape[:-1], shape[-1] * stack), jnp.uint8)
-        self.lanes, self.tick = len(frame), 0
+        self.lanes, self.tick, self.fill = len(frame), 0, plan.config.observation.fill
 
     def act(self, state: Any, frame: np.ndarray, first: np.ndarray, episode: np.ndarray) -> np.ndarray:
         """The action of every lane after its newest frame; of lanes no longer shown, 0."""
-        self.obs = _push(self.obs, frame[self.lane], first[self.lane])
+        self.obs = _push(self.obs, frame[self.lane], first[self.lane], self.fill)
         draw = np.stack([episode[self.lane], np.full(self.lane.shape, self.tick)], axis=-1).astype(np.int32)
         chosen = np.asarray(self.choose(state, self.obs, Clock.at(0, 0), self.seeds, draw))
         self.tick += 1
@@ -153,10 +173,11 @@ class Batch:
         self.obs = _keep(self.obs, place)
 
 
-@partial(jax.jit, donate_argnums=0)
-def _push(obs: jax.Array, frame: Any, first: Any) -> jax.Array:
-    past = obs[..., frame.shape[-1] :] * ~first[..., None, None, None]
-    return jnp.concatenate([past, frame], axis=-1)
+@partial(jax.jit, donate_argnums=0, static_argnums=3)
+def _push(obs: jax.Array, frame: Any, first: Any, fill: str) -> jax.Array:
+    past, first = obs[..., frame.shape[-1] :], first[..., None, None, None]
+    before = jnp.tile(frame, past.shape[-1] // frame.shape[-1]) if fill == "first" else jnp.zeros_like(past)
+    return jnp.concatenate([jnp.where(first, before, past), frame], axis=-1)
 
 
 @jax.jit
@@ -165,8 +186,10 @@ def _keep(obs: jax.Array, place: Any) -> jax.Array:
 
 
 def learner_reward(plan: Plan, reward: np.ndarray) -> np.ndarray:
-    return np.sign(reward) if plan.config.observation.reward == "sign" else reward
+    observation = plan.config.observation
+    return observation.scale * (np.sign(reward) if observation.reward == "sign" else reward)
 
 
-def _trajectory(ticks: list[Trajectory], lane: int) -> Trajectory:
-    return Trajectory(*(np.stack([part[lane] for part in parts]) for parts in zip(*ticks, strict=True)))
+def _trajectory(ticks: list[tuple[np.ndarray, ...]], ending: np.ndarray, lane: int) -> Trajectory:
+    parts = (np.stack([part[lane] for part in parts]) for parts in zip(*ticks, strict=True))
+    return Trajectory(*parts, ending=ending[lane])

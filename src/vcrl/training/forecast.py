@@ -25,7 +25,7 @@ def forecast(plan: Plan, lifted: Lifted) -> str | None:
     # Tracing takes a second or two, so small pictures are not even looked at.
     if plan.task.spec.frame[0] * plan.task.spec.frame[1] < 64 * 64:
         return None
-    calls = max(0, plan.protocol.budget - plan.config.learn_start)
+    calls = max(0, plan.budget - plan.config.learn_start)
     seconds = calls * flop(plan, lifted) / (SHARE * speed())
     if seconds < LONG:
         return None

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from vcrl import replay as rp
-from vcrl.agents.base import Agent
+from vcrl.agents.base import Agent, is_sample
 from vcrl.core.keys import Stream, key
 from vcrl.core.spec import EnvSpec
 from vcrl.core.types import Clock
@@ -31,19 +31,48 @@ class Lifted(NamedTuple):
     copy: Callable[..., Any]  # state, priorities -> the same, which no later call will take away
     probe: Callable[..., Any]  # state, replay, at, clock, seeds -> gradient norm of every loss, S
     values_along: Callable[..., Any]  # state, obs S P, actions S K+1 P, batch statistics -> Q S K+1 P
+    worth: Callable[..., Any]  # state, obs S P -> what those states are worth, S P
     guard: Callable[..., Any]  # state, good state -> finite S, newest good state; donates the good one
     trusted: Callable[..., Any]  # state, good state -> the state of finite seeds, the good one of the others
 
 
 def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
-    def one_update(state: Any, replay: rp.Replay, at: Any, clock: Clock, seed: Any):
-        segment = rp.sample(replay, at, agent.sample, clock, key(seed, Stream.SAMPLE, clock.updates))
-        state, update = agent.update(state, segment, clock, seed)
-        if agent.sample.prioritised:
-            replay = rp.reprioritise(replay, segment.slot, update.priority)
+    prioritised = any(sample.prioritised for sample in agent.samples)
+
+    def drawn(replay: rp.Replay, at: Any, clock: Clock, k: Any) -> Any:
+        keys = iter([k] if len(agent.samples) == 1 else jax.random.split(k, len(agent.samples)))
+        return jax.tree.map(
+            lambda sample: rp.sample(replay, at, sample, clock, next(keys)), agent.sample, is_leaf=is_sample
+        )
+
+    def updates(state: Any, replay: rp.Replay, at: Any, clock: Clock, seeds: Any):
+        segment = batches(replay, at, clock, seeds, Stream.SAMPLE)
+        state, update = each(agent.update, (0, 0, None, 0))(state, segment, clock, seeds)
+        if prioritised:
+            replay = jax.vmap(rp.reprioritise)(replay, segment.slot, update.priority)
         return state, replay, update.metrics
 
-    updates = jax.vmap(one_update, in_axes=(0, 0, None, None, 0))
+    def batches(replay: rp.Replay, at: Any, clock: Clock, seeds: Any, stream: Stream) -> Any:
+        return jax.vmap(lambda r, seed: drawn(r, at, clock, key(seed, stream, clock.updates)))(replay, seeds)
+
+    def each(function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+        """For every seed: all at once, or one after the other where a single one fills the accelerator.
+
+        A replay never goes through here: a loop would copy it.
+        """
+        if not agent.alone:
+            return jax.vmap(function, in_axes=axes)
+
+        def mapped(*arguments: Any) -> Any:
+            def one(mine: tuple[Any, ...]) -> Any:
+                parts = iter(mine)
+                return function(
+                    *(x if axis is None else next(parts) for x, axis in zip(arguments, axes, strict=True))
+                )
+
+            return jax.lax.map(one, tuple(x for x, a in zip(arguments, axes, strict=True) if a is not None))
+
+        return mapped
 
     # The scan is outside the vmap, so that the clock it advances stays one number for all seeds.
     @partial(jax.jit, donate_argnums=(0, 1))
@@ -60,31 +89,39 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         )
         return state, replay, jax.tree.map(lambda m: jnp.mean(m, axis=0), metrics)
 
-    def probe(state: Any, replay: rp.Replay, at: Any, clock: Clock, seed: Any):
-        segment = rp.sample(replay, at, agent.sample, clock, key(seed, Stream.PROBE, clock.updates))
-        return agent.gradient_norms(state, segment, clock, seed)
+    def probe(state: Any, replay: rp.Replay, at: Any, clock: Clock, seeds: Any):
+        segment = batches(replay, at, clock, seeds, Stream.PROBE)
+        return each(agent.gradient_norms, (0, 0, None, 0))(state, segment, clock, seeds)
+
+    def values_along(state: Any, obs: Any, action: Any, batch_statistics: bool) -> Any:
+        return each(partial(_call, agent.values_along, batch_statistics), (0, 0, 0))(state, obs, action)
 
     def guard(state: Any, good: Any):
         finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(state)]).all()
         return finite, jax.tree.map(lambda now, then: jnp.where(finite, now, then), state, good)
 
-    def once(function: Callable[..., Any], axes: Any = 0, **more: Any) -> Callable[..., Any]:
+    def seldom(function: Callable[..., Any], **more: Any) -> Callable[..., Any]:
         """Compiled for seldom use: on a CPU quickly rather than well."""
         quick = {"xla_backend_optimization_level": "0"} if jax.default_backend() == "cpu" else None
-        return jax.jit(jax.vmap(function, in_axes=axes), compiler_options=quick, **more)
+        return jax.jit(function, compiler_options=quick, **more)
 
+    def once(function: Callable[..., Any], axes: Any = 0, **more: Any) -> Callable[..., Any]:
+        return seldom(jax.vmap(function, in_axes=axes), **more)
+
+    acting = (0, 0, None, 0, 0)
     return Lifted(
         init=once(agent.init),
-        empty=once(lambda seed: rp.init(spec, capacity, agent.sample.top)),
-        act=jax.jit(jax.vmap(partial(_call, agent.act, True), in_axes=(0, 0, None, 0, 0))),
-        play=jax.jit(jax.vmap(partial(_call, agent.act, False), in_axes=(0, 0, None, 0, 0))),
+        empty=once(lambda seed: rp.init(spec, capacity, agent.samples[0].top)),
+        act=jax.jit(each(partial(_call, agent.act, True), acting)),
+        play=jax.jit(each(partial(_call, agent.act, False), acting)),
         learn=learn,
         insert=jax.jit(jax.vmap(rp.insert, in_axes=(0, 0, None)), donate_argnums=0),
         rows=once(partial(_call, rp.rows, BLOCK), (0, None)),
         fill=once(rp.fill, (0, 0, None, None), donate_argnums=0),
         copy=once(lambda *tree: jax.tree.map(jnp.copy, tree)),
-        probe=once(probe, (0, 0, None, None, 0)),
-        values_along=jax.jit(jax.vmap(agent.values_along, in_axes=(0, 0, 0, None)), static_argnums=3),
+        probe=seldom(probe),
+        values_along=jax.jit(values_along, static_argnums=3),
+        worth=seldom(each(agent.worth, (0, 0))),
         guard=once(guard, donate_argnums=1),
         trusted=once(lambda state, good: guard(state, good)[1]),
     )

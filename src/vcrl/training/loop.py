@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from vcrl.core.errors import UserError
 from vcrl.core.types import Row
-from vcrl.envs.lanes import Finished
+from vcrl.envs.base import fault_of
+from vcrl.envs.lanes import Finished, LaneRow
 from vcrl.runs import checkpoint
 from vcrl.runs.folder import RunFolder
 from vcrl.training.console import Console
 from vcrl.training.engine import Engine, Training, engine_of
 from vcrl.training.evaluate import learner_reward
 from vcrl.training.plan import Plan
-from vcrl.training.watch import Watch
+from vcrl.training.resume import resume
+from vcrl.training.watch import Interrupted, Watch
 
 
 def train(
@@ -26,27 +29,46 @@ def train(
 
     What the folder already holds is continued, exactly; a finished run is left as it is.
     """
-    if folder.read_status().get("state") == "done" and any(folder.checkpoint.glob("*.json")):
-        checkpoint.settle(folder.checkpoint, plan.protocol.budget)  # in case it was cut off just before that
+    # Not on the word of status.json alone: what settles is deleted.
+    if (
+        folder.read_status().get("state") == "done"
+        and plan.budget in checkpoint.generations(folder.checkpoint)[-1:]
+    ):
+        checkpoint.settle(folder.checkpoint, plan.budget)  # in case it was cut off just before that
         return "done"
     engine = engine_of(plan)
     training = Training(plan, engine)
-    resume(training, folder, console)
-    watch = Watch(plan, engine, folder, console)
-    watch.begin(training)
+    watch: Watch | None = None
     try:
+        found = resume(training, folder, console)
+        watch = Watch(plan, engine, folder, console)
+        watch.begin(training, *found)
         with interrupts() as interrupted:
-            while training.tick < plan.protocol.budget:
-                metrics, finished = tick(plan, engine, training)
-                watch.after(training, metrics, finished)
-                if interrupted.is_set() or halt(training.tick):
-                    watch.stop(training)
-                    return "stopped"
-        watch.finish(training)
+            watch.interrupted = interrupted.is_set
+            try:
+                go_on(plan, engine, training, watch, lambda: interrupted.is_set() or halt(training.tick))
+            except Interrupted:
+                watch.stop(training)
+                return "stopped"
     finally:
         training.lanes.close()
-        watch.close()
+        if watch is not None:
+            watch.close()
     return "done"
+
+
+def go_on(plan: Plan, engine: Engine, training: Training, watch: Watch, told: Callable[[], bool]) -> None:
+    """To the end of the budget; an `Interrupted` where it is told to stop."""
+    watch.look(training)  # what was cut off last time
+    while training.tick < plan.budget:
+        metrics, finished = tick(plan, engine, training)
+        watch.after(training, metrics, finished)
+        if fault := fault_of(training.lanes.env):
+            watch.stop(training)
+            raise UserError(fault)
+        if told():
+            raise Interrupted
+    watch.finish(training)
 
 
 def tick(plan: Plan, engine: Engine, training: Training) -> tuple[dict[str, Any] | None, list[Finished]]:
@@ -54,38 +76,38 @@ def tick(plan: Plan, engine: Engine, training: Training) -> tuple[dict[str, Any]
 
     Acting and learning are both asked for before anything is waited for, so that the accelerator goes from one to the
     other at once. The row of this step enters the replay after learning: the newest rows cannot be sampled anyway.
+    Where all lanes have come to a time limit together, their last frames are stored first, at no cost of a step.
     """
     lifted, lanes, clock = engine.lifted, training.lanes, training.clock
-    now = np.int32(training.tick)
-    draw = np.full((len(plan.seeds), 1, 2), (0, now), np.int32)
+    if plan.task.spec.fixed and lanes.pad.all():
+        store(plan, training, lanes.turn())
+    draw = np.full((len(plan.seeds), 1, 2), (0, training.tick), np.int32)
     chosen = lifted.act(training.state, lanes.obs[:, None], clock, training.seeds, draw)
     metrics = None
-    if now >= engine.agent.learn_start:
+    if training.tick >= engine.agent.learn_start:
         training.state, training.replay, metrics = lifted.learn(
-            training.state, training.replay, now, clock, training.seeds
+            training.state, training.replay, np.int32(training.rows), clock, training.seeds
         )
         training.updates += engine.agent.updates_per_step
     row, finished = lanes.step(np.asarray(chosen)[:, 0])
-    row = Row(*row)._replace(reward=learner_reward(plan, row.reward))
-    training.replay = lifted.insert(training.replay, row, now)
+    store(plan, training, row)
     training.tick += 1
     return metrics, finished
 
 
-def resume(training: Training, folder: RunFolder, console: Console) -> None:
-    """Go back to the newest whole checkpoint, logs included; without one, to the beginning."""
-    found = checkpoint.load(folder.checkpoint, console.line)
-    if found is None:
-        folder.truncate()
-        return
-    training.restore(found)
-    folder.truncate(found.extra["logs"])
-    console.line(f"continuing at {training.tick:,} agent steps")
+def store(plan: Plan, training: Training, row: LaneRow) -> None:
+    """A row of every seed into its replay."""
+    learned = Row(*row)._replace(reward=learner_reward(plan, row.reward))
+    training.replay = training.lifted.insert(training.replay, learned, np.int32(training.rows))
+    training.rows += 1
 
 
 @contextmanager
 def interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM as an event, so that a tick is finished and saved; a second one ends at once."""
+    """Ctrl-C and SIGTERM as an event, so that a tick is finished and saved.
+
+    A second Ctrl-C ends at once; a second SIGTERM does not, because some schedulers send it twice.
+    """
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event
@@ -93,8 +115,7 @@ def interrupts() -> Iterator[threading.Event]:
 
     def handle(number: int, frame: Any) -> None:
         event.set()
-        for n, old in before.items():
-            signal.signal(n, old)
+        signal.signal(signal.SIGINT, before[signal.SIGINT])
 
     before = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -16,19 +16,23 @@ def need_in_bytes(plan: Plan, engine: Engine) -> tuple[int, int, int]:
     state = jax.eval_shape(engine.lifted.init, np.array(plan.seeds, np.int32))
     weights = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
     seeds = len(plan.seeds)
-    return seeds * size_in_bytes(plan.task.spec, plan.capacity), 2 * weights, seeds * _working(plan, engine)
+    batches, widest = _working(plan, engine)
+    work = seeds * batches + (widest if engine.agent.alone else seeds * widest)
+    return seeds * size_in_bytes(plan.task.spec, plan.capacity), 2 * weights, work
 
 
-def _working(plan: Plan, engine: Engine) -> int:
-    """About what one seed's update holds at its widest: the patches of the first layer, of every image it encodes.
+def _working(plan: Plan, engine: Engine) -> tuple[int, int]:
+    """About what one seed's batches take, and its update at its widest: patches of the first layer, of all images.
 
     Ten seeds of VCR on Atari held 2.9 GB on a GPU; this says 2.4.
     """
-    sample = engine.agent.sample
-    images = sample.batch * (1 + 2 * sample.targets + sample.steps)
+    samples = engine.agent.samples
+    stacks = sum(s.batch * (1 + s.steps + s.targets) for s in samples)
+    images = sum(s.batch * (1 + 2 * s.targets + s.steps) for s in samples)
     channels, (_, size, stride, *_) = plan.config.observation.stack, LAYERS[plan.config.encoder][0]
     height, width, depth = plan.task.spec.frame
-    return images * (height // stride) * (width // stride) * size * size * depth * channels * 4
+    widest = images * (height // stride) * (width // stride) * size * size * depth * channels * 4
+    return stacks * height * width * depth * channels, widest
 
 
 def free_in_bytes() -> int | None:
@@ -37,6 +41,12 @@ def free_in_bytes() -> int | None:
     if stats:
         return stats["bytes_limit"] - stats["bytes_in_use"]
     return free_memory()
+
+
+def peak_in_bytes() -> int | None:
+    """The most that this process ever held on the accelerator; None where nobody counts."""
+    stats = jax.devices()[0].memory_stats()
+    return stats.get("peak_bytes_in_use") if stats else None
 
 
 def check_memory(plan: Plan, engine: Engine) -> None:
@@ -49,3 +59,14 @@ def check_memory(plan: Plan, engine: Engine) -> None:
             f"replay, weights and work need {need / 1e9:.1f} GB ({seed / 1e9:.2f} GB a seed) and {free / 1e9:.1f} GB "
             f"are free: {less} a smaller --replay.capacity than {plan.capacity}"
         )
+
+
+def out_of_memory(error: BaseException) -> UserError | None:
+    """What to do about memory that could not be had after all; None for any other error."""
+    refused = isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    if not refused and not isinstance(error, MemoryError):
+        return None
+    return UserError(
+        "out of memory: what was saved is kept; use fewer --seeds at once or a smaller --replay.capacity, "
+        "or close what else uses the memory and run the same command again"
+    )

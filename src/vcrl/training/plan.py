@@ -9,12 +9,11 @@ from typing import Any
 from vcrl.core.config import change, digest, paths, to_json
 from vcrl.core.errors import UserError
 from vcrl.core.protocol import Protocol
-from vcrl.core.spec import Discrete
 from vcrl.envs.emulator import HORIZON
 from vcrl.envs.registry import Task
 from vcrl.envs.registry import find as find_task
 from vcrl.methods import library
-from vcrl.methods.configs import Categorical, RainbowConfig
+from vcrl.methods.configs import CONFIGS, Categorical, Config, RainbowConfig, SACConfig
 from vcrl.nets.encoders import LAYERS, state_shape
 
 ATARI_100K = Protocol(
@@ -23,21 +22,34 @@ ATARI_100K = Protocol(
     "life is followed by one no-op frame, and ends an episode in training only; the horizon is terminal",
 )  # fmt: skip
 
+DMC_100K = Protocol(
+    "dmc100k", budget=100_000, unit="env steps", action_repeat=1, horizon=None, eval_episodes=10, eval_epsilon=0.0,
+    rules="camera 0; an action is held for 2 env steps in finger-spin and walker-walk, 8 in cartpole-swingup, 4 "
+    "elsewhere; episodes of 1000 env steps, and the time limit is no end; evaluation with the mean action",
+)  # fmt: skip
+
 # By name; a suite's own comes first.
 PROTOCOLS = {
     "toy": Protocol("toy", budget=2000, action_repeat=1, horizon=None, eval_episodes=100, eval_epsilon=0.001),
+    "dmc100k": DMC_100K,
+    "dmc500k": replace(DMC_100K, name="dmc500k", budget=500_000),
     "gym": Protocol(
         "gym", budget=20_000, action_repeat=1, horizon=27_000, eval_episodes=10, eval_epsilon=0.001
     ),
     "atari100k": ATARI_100K,
     "atari100k-sticky": replace(ATARI_100K, name="atari100k-sticky", sticky=0.25),
 }
-OF_SUITE = {"toy": ("toy",), "gym": ("gym",), "atari": ("atari100k", "atari100k-sticky")}
+OF_SUITE = {
+    "toy": ("toy",),
+    "gym": ("gym",),
+    "atari": ("atari100k", "atari100k-sticky"),
+    "dmc": ("dmc100k", "dmc500k"),
+}
 
 # What words can be.
 CHOICES = {
     "observation.reward": ("sign", "raw"),
-    "init": ("torch", "xavier"),
+    "observation.fill": ("zeros", "first"),
     "head": ("streams", "shared", "plain"),
     "replay.priority.of": ("divergence", "loss", "total"),
     "replay.priority.new": ("one", "max"),
@@ -68,7 +80,32 @@ RANGES = {
     "terms.vcr.ramp": (0, 2**31),
     "terms.cycle.ramp": (0, 2**31),
     "terms.contrast.slow.rate": (1e-9, 1.0),
+    "terms.reconstruction.bits": (1, 8),
+    "target.encoder": (1e-9, 1.0),
+    "target.critics": (1e-9, 1.0),
+    "temperature.start": (1e-9, 1e3),
+    "temperature.rate": (0.0, 1.0),
+    "temperature.momentum": (0.0, 0.999),
+    "auxiliary.clip": (1e-9, 1e9),
+    "auxiliary.encoder": (0.0, 100.0),
+    "auxiliary.rest": (0.0, 100.0),
 }
+
+
+# What must be at least 1.
+COUNTS = (
+    "batch", "n_step", "hidden", "updates_per_step", "observation.stack", "observation.size", "target.every",
+    "replay.capacity", "rl_stride", "terms.cycle.copies", "terms.contrast.hidden", "terms.contrast.size",
+    "terms.contrast.slow.every", "width", "transition", "projection", "draws", "auxiliary.batch",
+    "continuous.samples",
+)  # fmt: skip
+
+# Which bases an encoder is made for.
+OF_ENCODER: dict[str, tuple[str, ...]] = {
+    name: ("sac",) if name.startswith("control") else ("rainbow",) for name in LAYERS
+}
+INITS = {"rainbow": ("torch", "xavier"), "sac": ("delta", "orthogonal")}
+OF_ENCODER["small"] = ("rainbow", "sac")
 
 
 @dataclass(frozen=True)
@@ -87,26 +124,40 @@ class Plan:
     method: str
     task: Task
     seeds: tuple[int, ...]
-    config: RainbowConfig
+    config: Config
     protocol: Protocol
     schedule: Schedule
 
     @property
+    def base(self) -> str:
+        """Which agent it is."""
+        return next(name for name, kind in CONFIGS.items() if isinstance(self.config, kind))
+
+    @property
+    def budget(self) -> int:
+        """Agent steps of training."""
+        return self.protocol.budget // (self.task.spec.repeat if self.protocol.unit == "env steps" else 1)
+
+    @property
     def capacity(self) -> int:
-        """Rows of replay that can ever be used."""
-        return min(self.config.replay.capacity, self.protocol.budget)
+        """Rows of replay that can ever be used: one for each agent step, one more for each end of an episode."""
+        spec = self.task.spec
+        ends = self.budget // spec.horizon if spec.fixed and spec.horizon else 0
+        return min(self.config.replay.capacity, self.budget + ends)
 
     @property
     def identity(self) -> dict[str, Any]:
         """What makes this run this run: with any of it different it would be another folder."""
         return {
             "method": self.method,
+            "base": self.base,
             "task": self.task.name,
             "suite": self.task.suite,
             "seeds": list(self.seeds),
             "config": to_json(self.config),
             "protocol": to_json(self.protocol),
             "protocol_hash": self.protocol.hash,
+            "budget": self.budget,
             "schedule": to_json(self.schedule),
         }
 
@@ -128,19 +179,27 @@ def make_plan(
     """Resolve names and numbers; anything that cannot work raises a `UserError` here."""
     library.find(method)
     found = find_task(task)
-    config = library.resolve(method, found.suite, found.name)
+    config = library.resolve(method, found.suite, found.name, found.spec.actions)
     if found.suite == "gym" and state_shape(found.spec.frame, LAYERS[config.encoder]) is None:
         config = change(config, "encoder", "small")
     for path, value in (changes or {}).items():
         config = change(config, path, value)
+    found = at_size(found, config)
     agreed = _protocol(found, protocol)
     if steps is not None:
-        agreed = replace(agreed, budget=steps)
+        agreed = replace(agreed, budget=steps * (found.spec.repeat if agreed.unit == "env steps" else 1))
     plan = Plan(
         method, found, tuple(operator.index(seed) for seed in seeds), config, agreed, schedule or Schedule()
     )
     check(plan)
     return plan
+
+
+def at_size(task: Task, config: Config) -> Task:
+    """The task as the method wants to see it."""
+    if config.observation.size is None or task.sized is None:
+        return task
+    return task.sized(config.observation.size)
 
 
 def _protocol(task: Task, name: str | None) -> Protocol:
@@ -153,26 +212,19 @@ def _protocol(task: Task, name: str | None) -> Protocol:
 def check(plan: Plan) -> None:
     """Refuse what cannot work, in one line that says what to change."""
     _check_seeds(plan.seeds)
-    config, spec, budget = plan.config, plan.task.spec, plan.protocol.budget
+    config, budget = plan.config, plan.budget
     if budget < 1:
         raise UserError(f"--steps {budget}: a training needs at least one agent step")
     if budget * config.updates_per_step >= 2**28:
         raise UserError(f"--steps {budget}: at most {2**28 // config.updates_per_step - 1} can be counted")
-    if not isinstance(spec.actions, Discrete):
-        raise UserError(
-            f"{plan.task.name} has continuous actions and {plan.method} chooses among discrete ones: "
-            "`vcrl tasks` shows which tasks are discrete"
-        )
     if budget <= config.learn_start:
         raise UserError(
             f"--steps {budget} ends before learning starts at {config.learn_start}: give more steps or --learn_start"
         )
-    if config.encoder not in LAYERS:
-        raise UserError(f"--encoder {config.encoder}: known are {', '.join(LAYERS)}")
-    if state_shape(spec.frame, LAYERS[config.encoder]) is None:
-        raise UserError(
-            f"frames of {spec.frame[0]}x{spec.frame[1]} are too small for the '{config.encoder}' encoder"
-        )
+    _check_choice("init", config.init, INITS[plan.base])
+    known = [name for name, bases in OF_ENCODER.items() if plan.base in bases]
+    _check_choice("encoder", config.encoder, known)
+    _check_frame(plan)
     for path, value in paths(config).items():
         if path in CHOICES:
             _check_choice(path, value, CHOICES[path])
@@ -202,6 +254,8 @@ def _check_choice(path: str, value: str, known: Sequence[str]) -> None:
 def _check_parts(plan: Plan) -> None:
     """What terms ask of the nets and of the frame."""
     config, frame = plan.config, plan.task.spec.frame
+    if not isinstance(config, RainbowConfig):
+        return
     terms = config.terms
     if config.head != "streams" and (terms.spr or terms.cycle):
         raise UserError(f"--head {config.head}: SPR projects with the two streams of a head of 'streams'")
@@ -211,21 +265,20 @@ def _check_parts(plan: Plan) -> None:
         )
 
 
-def _check_positive(config: RainbowConfig) -> None:
-    counts = {
-        "batch": config.batch,
-        "n_step": config.n_step,
-        "hidden": config.hidden,
-        "updates_per_step": config.updates_per_step,
-        "observation.stack": config.observation.stack,
-        "target.every": config.target.every,
-        "replay.capacity": config.replay.capacity,
-        "rl_stride": config.rl_stride,
-    }
-    more = ("terms.cycle.copies", "terms.contrast.hidden", "terms.contrast.size", "terms.contrast.slow.every")
-    counts |= {path: value for path, value in paths(config).items() if path in more}
-    for path, value in counts.items():
-        if value is not None and value < 1:
+def _check_frame(plan: Plan) -> None:
+    config, (height, width, channels) = plan.config, plan.task.spec.frame
+    crop = config.crop if isinstance(config, SACConfig) else None
+    if crop is not None and not 1 <= crop <= min(height, width):
+        raise UserError(f"--crop {crop}: a frame of {plan.task.name} has {height}x{width} pixels")
+    if state_shape((crop or height, crop or width, channels), LAYERS[config.encoder]) is None:
+        raise UserError(
+            f"frames of {crop or height}x{crop or width} are too small for the '{config.encoder}' encoder"
+        )
+
+
+def _check_positive(config: Config) -> None:
+    for path, value in paths(config).items():
+        if path in COUNTS and value is not None and value < 1:
             raise UserError(f"--{path} {value}: must be at least 1")
     for path, value in paths(config).items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -233,8 +286,9 @@ def _check_positive(config: RainbowConfig) -> None:
         low, high = RANGES.get(path, (-math.inf, math.inf))
         if isinstance(value, int | float) and not low <= value <= high:
             raise UserError(f"--{path} {value}: must lie between {low} and {high}")
-    if isinstance(config.value, Categorical) and config.value.low >= config.value.high:
-        raise UserError(f"--value.low {config.value.low}: must be below --value.high {config.value.high}")
+    value = getattr(config, "value", None)
+    if isinstance(value, Categorical) and value.low >= value.high:
+        raise UserError(f"--value.low {value.low}: must be below --value.high {value.high}")
 
 
 def _check_schedule(schedule: Schedule) -> None:

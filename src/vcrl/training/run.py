@@ -1,30 +1,37 @@
 """A run as a user holds it: train, look, score, act."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 import rich.console
 
 from vcrl.core.config import from_json
-from vcrl.core.errors import UserError
+from vcrl.core.errors import UserError, unknown
 from vcrl.core.protocol import Protocol
 from vcrl.core.types import Clock
+from vcrl.envs import rendering
+from vcrl.envs.gym_adapt import Fault
 from vcrl.envs.lanes import Finished
+from vcrl.envs.registry import Task, own
 from vcrl.envs.registry import find as find_task
-from vcrl.methods.configs import RainbowConfig
+from vcrl.methods.configs import CONFIGS
 from vcrl.runs import checkpoint, reading
 from vcrl.runs.facts import facts
 from vcrl.runs.folder import RunFolder, run_path
 from vcrl.training import evaluate, loop
+from vcrl.training.config_file import asked
 from vcrl.training.console import Console
 from vcrl.training.engine import engine_of
 from vcrl.training.forecast import forecast
-from vcrl.training.memory import check_memory, need_in_bytes
+from vcrl.training.memory import check_memory, need_in_bytes, out_of_memory
 from vcrl.training.pack import unpack
-from vcrl.training.plan import Plan, Schedule, make_plan
+from vcrl.training.plan import Plan, Schedule, at_size, make_plan
+
+RESUME = ("auto", "never", "must")
 
 
 class Run:
@@ -64,7 +71,7 @@ class Run:
 
     def scores(self) -> dict[int, float]:
         """Each seed's score by the protocol: the mean of its final evaluation."""
-        rows = [r for r in self.folder.evaluations() if r.agent_steps == self.plan.protocol.budget]
+        rows = [r for r in self.folder.evaluations() if r.agent_steps == self.plan.budget]
         if not rows:
             raise UserError(f"{self.path} has no final evaluation yet: let the training end")
         return {s: float(np.mean([r.score for r in rows if r.seed == s])) for s in self.plan.seeds}
@@ -83,23 +90,25 @@ class Policy:
         self._past.clear()
         self._ticks.clear()
 
-    def __call__(self, frame: np.ndarray, seed: int | None = None) -> int:
+    def __call__(self, frame: np.ndarray, seed: int | None = None) -> Any:
         """The action of one seed (the first by default) on the newest frame, uint8 H W C (or H W).
 
-        As in evaluation: greedy, but for the protocol's small epsilon.
+        As in evaluation: greedy, but for the protocol's small epsilon. A number, or a vector in [-1, 1].
         """
         plan = self._run.plan
         seed = plan.seeds[0] if seed is None else seed
         if seed not in plan.seeds:
             raise UserError(f"seed {seed} is not of this run: it has {', '.join(map(str, plan.seeds))}")
-        frame = np.asarray(frame)
+        frame = np.asarray(frame) if plan.task.see is None else _seen(plan, frame)
         frame = frame[..., None] if frame.ndim == 2 else frame
         if frame.shape != plan.task.spec.frame or frame.dtype != np.uint8:
             wanted, given = f"uint8{list(plan.task.spec.frame)}", f"{frame.dtype}{list(frame.shape)}"
             raise UserError(f"a frame of {plan.task.name} is {wanted}, not {given}")
         height, width, channels = frame.shape
-        empty = np.zeros((height, width, channels * plan.config.observation.stack), np.uint8)
-        stack = np.concatenate([self._past.get(seed, empty)[..., channels:], frame], axis=-1)
+        look = plan.config.observation
+        empty = np.zeros((height, width, channels * look.stack), np.uint8)
+        before = np.tile(frame, look.stack) if look.fill == "first" else empty
+        stack = np.concatenate([self._past.get(seed, before)[..., channels:], frame], axis=-1)
         self._past[seed] = stack
         obs = np.broadcast_to(stack, (len(plan.seeds), 1, *stack.shape))
         draw = np.full((len(plan.seeds), 1, 2), (0, self._ticks.get(seed, 0)), np.int32)
@@ -107,12 +116,13 @@ class Policy:
         play = engine_of(plan).lifted.play
         clock, seeds = Clock.at(0, 0), np.array(plan.seeds, np.int32)
         actions = play(self._run.state, obs, clock, seeds, draw)
-        return int(np.asarray(actions)[plan.seeds.index(seed), 0])
+        mine = np.asarray(actions)[plan.seeds.index(seed), 0]
+        return mine if mine.shape else int(mine)
 
 
 def train(
     method: str,
-    task: str,
+    task: str | None = None,
     seeds: Sequence[int] = (0,),
     steps: int | None = None,
     changes: Mapping[str, Any] | None = None,
@@ -121,13 +131,23 @@ def train(
     log: rich.console.Console | None = None,
     halt: Callable[[int], bool] = lambda agent_steps: False,
     protocol: str | None = None,
+    resume: str = "auto",
+    env: Any = None,
+    name: str | None = None,
+    fit: str = "",
 ) -> Run:
     """Train `method` on `task` with all seeds at once, or continue where the same call was stopped.
 
     `changes` are dotted paths of the config, such as {"terms.vcr.weight": 0.5}. `halt(agent_steps)` may stop early.
+    `resume` is auto, or never to insist on a new run, or must to insist on one that can be continued.
+
+    A task may be a config that `vcrl check-env` wrote. In its place, or for the environment in it, `env` is a Gymnasium
+    environment: a name, or a class or function that makes one. Its runs are known by its module and qualified name, or
+    by `name`, and by nothing else. `fit` is what is done to its pictures, as in "render,84x84,gray".
     """
+    task, steps, changes = asked(method, task, steps, changes, None, env, name, fit)
     plan = make_plan(method, task, list(seeds), steps, changes, schedule, protocol)
-    return train_plan(plan, out, log, halt)
+    return train_plan(plan, out, log, halt, resume)
 
 
 def train_plan(
@@ -135,25 +155,30 @@ def train_plan(
     out: str | Path = "runs",
     log: rich.console.Console | None = None,
     halt: Callable[[int], bool] = lambda agent_steps: False,
+    resume: str = "auto",
 ) -> Run:
     """`train`, of a plan that is already made."""
     path = run_path(Path(out), plan.task.suite, plan.method, plan.task.name, plan.seeds, plan.digest)
-    if reading.read_status(path).get("state") != "done":
+    check_resume(path, resume)
+    done = reading.state_of(path) == "done"
+    if not done:
         check_memory(plan, engine_of(plan))
     log = log or rich.console.Console()
     with (
         RunFolder.open(path, plan.identity | {"facts": facts(_accelerator())}) as folder,
-        Console(f"{plan.method} {plan.task.name}", plan.seeds, plan.protocol.budget, log) as console,
+        Console(f"{plan.method} {plan.task.name}", plan.seeds, plan.budget, log) as console,
     ):
         replay, weights, work = need_in_bytes(plan, engine_of(plan))
         console.line(
-            f"protocol {plan.protocol.name} [{plan.protocol.hash}]  {plan.protocol.budget:,} agent steps  "
+            f"protocol {plan.protocol.name} [{plan.protocol.hash}]  {plan.budget:,} agent steps  "
             f"{len(plan.seeds)} seeds  replay {replay / 1e6:,.1f} MB  weights {weights / 1e6:,.1f} MB  "
             f"work {work / 1e6:,.1f} MB"
         )
-        if reading.read_status(path).get("state") != "done" and (
-            warning := forecast(plan, engine_of(plan).lifted)
-        ):
+        if plan.task.suite == "dmc" and not done:
+            console.line(rendering.choose().note)
+        for note in folder.mended:
+            console.line(note)
+        if not done and (warning := forecast(plan, engine_of(plan).lifted)):
             console.line(warning)
         try:
             ended = loop.train(plan, folder, console, halt)
@@ -162,7 +187,10 @@ def train_plan(
             folder.status({"state": "stopped"})
             raise
         except BaseException as error:
-            folder.status({"state": "failed", "reason": f"{type(error).__name__}: {error}"})
+            with suppress(UserError):  # of a full disk the first complaint is the one to hear
+                folder.status({"state": "failed", "reason": f"{type(error).__name__}: {error}"})
+            if told := out_of_memory(error):
+                raise told from error
             raise
     run = Run(path, plan)
     if ended == "stopped":
@@ -170,16 +198,38 @@ def train_plan(
     return run
 
 
-def load_run(path: str | Path) -> Run:
-    """A run from its folder, with everything needed to score it or act with it."""
+def check_resume(path: Path, resume: str) -> None:
+    """Refuse to begin where something was to be continued, or to continue where something was to begin."""
+    if resume not in RESUME:
+        raise unknown("--resume", resume, RESUME)
+    saved = checkpoint.generations(path / "checkpoint")
+    if resume == "never" and saved:
+        raise UserError(
+            f"--resume never: {path} already has a run, saved at {saved[-1]:,} agent steps; "
+            "leave the flag out to continue it, or choose another --out"
+        )
+    if resume == "must" and not saved:
+        raise UserError(
+            f"--resume must: nothing to continue in {path}; leave the flag out to begin a new run, "
+            "or look for another setting with vcrl ls"
+        )
+
+
+def load_run(path: str | Path, env: Callable[[], Any] | None = None) -> Run:
+    """A run from its folder, with everything needed to score it or act with it.
+
+    No module is imported for it: where its environment is one's own, import its module first, or give the class or
+    function that made it as `env`.
+    """
     folder = RunFolder.read(Path(path))
     record = folder.record
     try:
+        config = from_json(CONFIGS[record["base"]], record["config"])
         plan = Plan(
             record["method"],
-            find_task(record["task"]),
+            at_size(_task(record["task"], env), config),
             tuple(record["seeds"]),
-            from_json(RainbowConfig, record["config"]),
+            config,
             from_json(Protocol, record["protocol"], "protocol"),
             from_json(Schedule, record["schedule"], "schedule"),
         )
@@ -188,6 +238,24 @@ def load_run(path: str | Path) -> Run:
             f"{path}/config.json lacks or garbles {error}: it was not written by this version"
         ) from error
     return Run(Path(path), plan)
+
+
+def _task(name: str, env: Callable[[], Any] | None) -> Task:
+    if env is None:
+        return find_task(name, trusted=False)
+    whole, _, fit = name.removeprefix("gym:").partition("@")
+    return own(env, whole, fit)
+
+
+def _seen(plan: Plan, shown: Any) -> np.ndarray:
+    """What an environment of the user's shows, as a frame; one that was made already is taken as it is."""
+    frame = np.asarray(shown)
+    if frame.shape == plan.task.spec.frame and frame.dtype == np.uint8:
+        return frame
+    try:
+        return cast(Any, plan.task.see)(shown)
+    except Fault as error:
+        raise UserError(f"{plan.task.name}: {error}") from error
 
 
 def _accelerator() -> str | None:

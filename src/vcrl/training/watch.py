@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -13,14 +14,23 @@ import numpy as np
 from vcrl.envs.lanes import Finished
 from vcrl.runs import checkpoint
 from vcrl.runs.folder import RunFolder
+from vcrl.runs.logs import plain
+from vcrl.runs.receipts import Game
 from vcrl.training import evaluate
+from vcrl.training.advice import Advice
 from vcrl.training.console import Console
 from vcrl.training.diagnostics import lanes_for, q_error
 from vcrl.training.engine import Engine, Snapshot, Training
+from vcrl.training.memory import need_in_bytes, peak_in_bytes
 from vcrl.training.plan import Plan
 
 CHECKPOINT_SECONDS = 60.0
+COMPILE_SECONDS = 5.0  # since the last checkpoint, after which there is one more before learning is compiled
 RECENT = 20  # training episodes behind the score shown while running
+
+
+class Interrupted(Exception):
+    """Told to stop while looking at a training."""
 
 
 class Watch:
@@ -28,21 +38,33 @@ class Watch:
 
     def __init__(self, plan: Plan, engine: Engine, folder: RunFolder, console: Console):
         self.plan, self.engine, self.folder, self.console = plan, engine, folder, console
-        self.earlier = float(folder.read_status().get("seconds", 0.0))
+        status = folder.read_status()
+        self.earlier = float(status["seconds"]) if isinstance(status.get("seconds"), int | float) else 0.0
         self.saved = self.began = time.monotonic()
         self.ground: evaluate.Field | None = None  # where Q-errors are measured, kept from one to the next
+        self.forecast = sum(need_in_bytes(plan, engine))
         self.opened = ExitStack()
         self.writer = ThreadPoolExecutor(1, "checkpoint")
         self.saving: Future[None] = Future()  # the newest checkpoint, perhaps still on its way
         self.saving.set_result(None)
-        self.events: list[dict[str, Any]] = list(folder.read_status().get("events", []))
+        self.events: list[dict[str, Any]] = status["events"] if isinstance(status.get("events"), list) else []
         self.recent = {seed: deque[float](maxlen=RECENT) for seed in plan.seeds}
+        self.advice = Advice(plan, self.events)
+        self.interrupted: Callable[[], bool] = lambda: False
+        # What is due at this tick and not in the logs yet: a row so far, and what else to look at. It is JSON, since
+        # a checkpoint holds it where looking was cut off.
+        self.owed: dict[str, Any] = {}
+        self.finishing = False
 
     def close(self) -> None:
         self.opened.close()
         self.writer.shutdown()
 
-    def begin(self, training: Training) -> None:
+    def begin(self, training: Training, owed: dict[str, Any], amiss: list[str]) -> None:
+        """From where a run was continued, with what was cut off there and what was found changed."""
+        self.owed = owed
+        for text in amiss:
+            self.note(training, text)
         self.status("running", training)
 
     def after(self, training: Training, metrics: dict[str, Any] | None, finished: list[Finished]) -> None:
@@ -59,30 +81,54 @@ class Watch:
             row |= metrics
         if metrics is not None and due(now, plan.schedule.gradients):
             row |= self.engine.lifted.probe(
-                training.state, training.replay, np.int32(now), training.clock, training.seeds
+                training.state, training.replay, np.int32(training.rows), training.clock, training.seeds
             )
-        if metrics is not None and due(now, plan.schedule.q_error):
-            row |= self.q_error(training)
-        if row:
-            row = {name: np.asarray(value).tolist() for name, value in row.items()}
-            self.folder.metrics(self.counters(training) | row)
-            self.folder.flush()  # others may be looking
-        if metrics is not None and due(now, plan.schedule.log):
-            self.show(training, row)
-        if due(now, plan.schedule.evaluate) and now < plan.protocol.budget:
-            self.evaluate(training)
-        if time.monotonic() - self.saved > CHECKPOINT_SECONDS and self.saving.done():
+        self.owed = {
+            "row": listed(row),
+            "q_error": metrics is not None and due(now, plan.schedule.q_error),
+            "evaluate": due(now, plan.schedule.evaluate) and now < plan.budget,
+        }
+        self.look(training)
+        # Compiling cannot be interrupted, so nothing should be lost by who does not wait for its end.
+        patience = COMPILE_SECONDS if now == self.engine.agent.learn_start else CHECKPOINT_SECONDS
+        if time.monotonic() - self.saved > patience and self.saving.done():
             self.save(training)
             self.status("running", training)
 
+    def look(self, training: Training) -> None:
+        """Pay what is owed. An `Interrupted` on the way leaves owed what is not in the logs yet."""
+        owed = self.owed
+        if owed.get("q_error"):
+            owed["row"] |= listed(self.q_error(training))
+            owed["q_error"] = False
+        if row := owed.get("row"):
+            self.folder.metrics(self.counters(training) | row)
+            self.folder.flush()  # others may be looking
+            owed["row"] = {}
+            if due(training.tick, self.plan.schedule.log):
+                self.show(training, row)
+                for text in self.advice.after(row):
+                    self.note(training, text)
+        if owed.get("evaluate"):
+            self.evaluate(training)
+        self.owed = {}
+
+    def play(self, *arguments: Any) -> Any:
+        """The agents' choices in games that are only looked at, until told to stop: such a game may be long."""
+        if self.interrupted():
+            raise Interrupted
+        return self.engine.lifted.play(*arguments)
+
     def stop(self, training: Training) -> None:
-        self.save(training)
+        if not self.finishing:  # else the last checkpoint is on its way already
+            self.save(training)
         self.saving.result()
         self.status("stopped", training)
 
     def finish(self, training: Training) -> None:
         """The last checkpoint, then the protocol's evaluation: cut off here, it is simply done again."""
         self.save(training, rows=False)  # nothing more will be sampled
+        self.finishing = True
         scores = self.evaluate(training)
         self.saving.result()
         self.folder.positions()  # on disk before the word done is
@@ -101,12 +147,12 @@ class Watch:
             )
 
     def q_error(self, training: Training) -> dict[str, np.ndarray]:
-        lifted, steps = self.engine.lifted, self.engine.agent.sample.steps
+        lifted, steps = self.engine.lifted, self.engine.agent.steps
         if self.ground is None:
             # By the rules of training: values are learned of episodes that end with a life.
-            ground = evaluate.field(self.plan, lifted.play, lanes_for(self.plan), training=True)
+            ground = evaluate.field(self.plan, self.play, lanes_for(self.plan), training=True)
             self.ground = self.opened.enter_context(ground)
-        found = q_error(self.ground, lifted.values_along, training.trusted(), steps)
+        found = q_error(self.ground, lifted, training.trusted(), steps)
         for text in self.ground.news():
             self.note(training, text)
         return found
@@ -114,17 +160,24 @@ class Watch:
     def evaluate(self, training: Training) -> dict[str, float]:
         """Score every seed by the protocol; the games go to the log, their means come back."""
         episodes, state = self.plan.protocol.eval_episodes, training.trusted()
-        found = evaluate.scores(
+        found = evaluate.games(
             self.plan,
-            self.engine.lifted.play,
+            self.play,
             state,
             episodes,
             self.console.evaluating,
             partial(self.note, training),
         )
-        for game in (game for games in found for game in games):
+        # The receipt first: no row of the log is ever without one.
+        played = [game for games in found for game in games]
+        taken = [Game(g.finished.seed, g.finished.episode, g.actions) for g in played]
+        self.folder.receipt(training.tick, evaluate.EVAL_SALT, taken)
+        for game in (g.finished for g in played):
             self.folder.evaluation(game.seed, training.tick, game.episode, game.score, game.length)
-        return {str(games[0].seed): float(np.mean([game.score for game in games])) for games in found}
+        return {
+            str(s): float(np.mean([g.finished.score for g in games]))
+            for s, games in zip(self.plan.seeds, found, strict=True)
+        }
 
     def note(self, training: Training, text: str) -> None:
         """Something happened that did not change the result but that a reader of it should know."""
@@ -136,18 +189,19 @@ class Watch:
         self.saving.result()
         self.guard(training)
         logs, taken = self.folder.positions(), training.snapshot(rows)
-        self.saving = self.writer.submit(self.write, taken, logs, rows)
+        extra = {"logs": logs, "counters": taken.counters, **({"owed": self.owed} if self.owed else {})}
+        self.saving = self.writer.submit(self.write, taken, extra, rows)
         self.saved = time.monotonic()
 
-    def write(self, taken: Snapshot, logs: dict[str, int], rows: bool) -> None:
-        extra = {"logs": logs, "counters": {"tick": taken.tick, "updates": taken.updates}}
+    def write(self, taken: Snapshot, extra: dict[str, Any], rows: bool) -> None:
+        extra["sha256"] = self.folder.digests(extra["logs"])
         checkpoint.save(
             self.folder.checkpoint,
-            taken.tick,
+            taken.counters["tick"],
             taken.arrays(),
             extra,
             taken.rows() if rows else None,
-            oldest=taken.tick - self.plan.capacity,
+            oldest=taken.span[1] - self.plan.capacity,
         )
 
     def status(self, word: str, training: Training) -> None:
@@ -164,6 +218,8 @@ class Watch:
                 "lane_agent_steps": lanes,
                 "not_finite_since": failed,
                 "events": self.events,
+                "peak_bytes": peak_in_bytes(),
+                "forecast_bytes": self.forecast,
                 "seconds": seconds,
             }
         )
@@ -171,15 +227,18 @@ class Watch:
 
     def counters(self, training: Training) -> dict[str, Any]:
         """Steps in every unit; no column is called just 'step'."""
+        env_steps = training.tick * self.plan.task.spec.repeat
         return {
             "agent_steps": training.tick,
-            "env_steps": training.tick,
-            "frames": training.tick * self.plan.protocol.action_repeat,
+            "env_steps": env_steps,
+            "frames": env_steps * self.plan.protocol.action_repeat,
             "updates": training.updates,
         }
 
     def show(self, training: Training, row: dict[str, Any]) -> None:
-        losses = {name.removeprefix("loss/"): row[name] for name in row if name.startswith("loss/")}
+        losses = {
+            n.removeprefix("loss/"): np.array(row[n], float).tolist() for n in row if n.startswith("loss/")
+        }
         scores = [float(np.mean(self.recent[s])) if self.recent[s] else None for s in self.plan.seeds]
         marked = zip(self.plan.seeds, training.failed, strict=True)
         notes = {seed: f"not finite since {at:,}" for seed, at in marked if at >= 0}
@@ -188,3 +247,8 @@ class Watch:
 
 def due(now: int, every: int) -> bool:
     return every > 0 and now % every == 0
+
+
+def listed(row: dict[str, Any]) -> dict[str, Any]:
+    """Arrays as JSON has them."""
+    return plain({name: np.asarray(value) for name, value in row.items()})

@@ -1,0 +1,64 @@
+"""Real files to spoil: a run folder, kept results, a bank of runs, a config; and a secret beside them."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from handmade import make
+
+from vcrl.bench import results
+
+TOML = """
+[env]
+id = "CartPole-v1"
+render = true
+size = [84, 84]
+gray = true
+[train]
+steps = 20000
+[settings]
+batch = 16
+gamma = 0.99
+value.low = -20.0
+terms.vcr.weight = 0.5
+"""
+BANK = {"Pong": [1.0, 2.5, -3], "MsPacman": [100, 200]}
+SECRET = '{"state": "done", "secret": "swordfish"}\n'
+
+
+@cache
+def whole() -> Path:
+    """One of everything, made once."""
+    root = Path(tempfile.mkdtemp(prefix="vcrl-fuzz-"))
+    run = make(root / "runs")
+    (root / "results").mkdir()
+    status = json.loads((run / "status.json").read_text())
+    (run / "status.json").write_text(json.dumps(status | {"not_finite_since": {}, "seconds": 5.0}))
+    (root / "results" / "toy.csv").write_text(sheet(results.score_rows(results.read_run(run))[0]))
+    (root / "bank" / "atari100k").mkdir(parents=True)
+    (root / "bank" / "atari100k" / "SPR.json").write_text(json.dumps(BANK))
+    (root / "my.toml").write_text(TOML)
+    return root
+
+
+def sheet(rows: list[dict[str, str]]) -> str:
+    return "\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n"
+
+
+def run_in(root: Path) -> Path:
+    (lock,) = root.glob("runs/*/*/*/*/lock")
+    return lock.parent
+
+
+@contextmanager
+def copy() -> Iterator[Path]:
+    """A folder of one's own: `inside` to spoil, `outside` with a secret."""
+    with tempfile.TemporaryDirectory(prefix="vcrl-fuzz-") as folder:
+        shutil.copytree(whole(), Path(folder, "inside"))
+        Path(folder, "outside").mkdir()
+        Path(folder, "outside", "secret.json").write_text(SECRET)
+        yield Path(folder, "inside")

@@ -1,0 +1,77 @@
+"""Spoiled files: every loader gives an answer, or one line that says what is wrong; `make fuzz` goes on for minutes."""
+
+import pytest
+from ground import copy
+from guard import survives
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loaders import LOADERS
+from spoil import SPOILS, seal, write
+
+from vcrl.core.errors import UserError
+
+SPOILED = st.lists(SPOILS, min_size=1, max_size=3)
+PLACES = st.lists(st.floats(0, 1), min_size=3, max_size=3)
+SEALED = st.booleans()
+
+
+def files(loader, root):
+    return sorted(path for pattern in loader.files for path in root.glob(pattern))
+
+
+def spoil_and_load(name, spoils, where, sealed):
+    """Spoil some files of a loader; gives how it ended."""
+    loader = LOADERS[name]
+    with copy() as root:
+        for spoil, at in zip(spoils, where, strict=False):
+            there = [path for path in files(loader, root) if path.is_file() and not path.is_symlink()]
+            if there:
+                path = there[int(at * (len(there) - 1))]
+                try:
+                    spoil(path)
+                except (ValueError, RecursionError, UnicodeError, KeyError, OverflowError):
+                    write(path, b"{")  # spoiled beyond this kind of spoiling
+        if sealed:
+            for folder in root.glob("runs/*/*/*/*/checkpoint"):
+                seal(folder)
+        return survives(loader.load, root, loader.writes)
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_whole_folder_is_loaded(name):
+    with copy() as root:
+        assert survives(LOADERS[name].load, root, LOADERS[name].writes) == "loaded"
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_spoiled(name):
+    @settings(max_examples=12)
+    @given(SPOILED, PLACES, SEALED)
+    def spoiled(spoils, where, sealed):
+        spoil_and_load(name, spoils, where, sealed)
+
+    spoiled()
+
+
+def test_the_guard_sees_what_it_should():
+    """A loader that leaks, raises, or reads elsewhere does not pass."""
+    with copy() as root:
+        secret = root.parent / "outside" / "secret.json"
+
+        def leaks(root):
+            raise UserError(f"found {'sword' + 'fish'}")
+
+        for bad in (
+            leaks,
+            lambda root: secret.read_text(),
+            lambda root: bytes(300 * 2**20),
+            lambda root: (root / "new").write_text(""),
+            lambda root: (_ for _ in ()).throw(UserError("two\nlines")),
+        ):
+            with pytest.raises(AssertionError):
+                survives(bad, root)
+        with pytest.raises(ZeroDivisionError):
+            survives(lambda root: 1 / 0, root)
+        secret.write_text("{}")
+        with pytest.raises(AssertionError):
+            survives(lambda root: None, root)

@@ -1,0 +1,6 @@
+"""Tests beside a helper import it by name."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
