@@ -12,10 +12,10 @@ demo-control: .venv/ready
 	$(BIN)/vcrl demo --games reach --out demo-control
 
 test: .venv/ready gl
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: .venv/ready browser gl
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 # The browser in which the report page is tested: Debian's, or one that CHROMIUM names.
 browser:

@@ -56,9 +56,8 @@ def middle(obs):
 
 
 def test_any_action_is_as_good_before_learning_starts(act, state, scene, keys):
-    expected = jax.vmap(lambda k: jax.random.uniform(jax.random.fold_in(k, 1), (tiny.ACTIONS,), minval=-1.0))(
-        keys
-    )
+    chance = jax.vmap(lambda k: jax.random.uniform(jax.random.fold_in(k, 1), (tiny.ACTIONS + 1,)))(keys)
+    expected = 2 * chance[:, 1:] - 1
     for agent_steps in (0, 9):
         actions = np.asarray(act(state, scene[0], clock(agent_steps), tiny.SEED, scene[1], True))
         np.testing.assert_array_equal(actions, expected)

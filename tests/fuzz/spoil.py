@@ -171,6 +171,8 @@ SPOILS: st.SearchStrategy[Spoil] = st.one_of(
 def seal(folder: Path) -> None:
     """Repair all checksums of a checkpoint folder, as somebody would who means harm; what is beyond repair stays."""
     for path in folder.glob("*.json"):
+        if not path.is_file() or path.is_symlink() or path.stat().st_size > 10**6:
+            continue
         try:
             body = json.loads(path.read_bytes())
             body.pop("checksum", None)

@@ -27,7 +27,9 @@ def test_discounted_returns_by_hand():
 
 
 def test_what_is_still_to_come_behind_the_end_is_discounted_too():
-    np.testing.assert_allclose(discounted(np.array([1.0, 0.0, 2.0]), 0.5, 4.0), [1.5 + 0.5, 1.0 + 1.0, 2.0 + 2.0])
+    np.testing.assert_allclose(
+        discounted(np.array([1.0, 0.0, 2.0]), 0.5, 4.0), [1.5 + 0.5, 1.0 + 1.0, 2.0 + 2.0]
+    )
     cut, ended = trajectory([0, 1], [1, 1]), trajectory([0, 1], [1, 1], [True, True])
     p = positions([cut, ended], steps=0, limit=4, gamma=0.5, stack=1, rest=[8.0, 0.0])
     np.testing.assert_allclose(p.returns[0], [1.5 + 0.25 * 8, 1 + 0.5 * 8, 1, 1])
@@ -54,12 +56,16 @@ def test_a_game_that_was_cut_goes_on_in_the_agents_own_opinion(tmp_path):
             last = np.concatenate([game.frame[-1], game.ending], axis=-1)
             obs = np.repeat(last[None, None], 2, axis=0)
             assert more == pytest.approx(float(lifted.worth(state, obs)[i, 0]), rel=1e-5) and more != 0
-        returns = np.concatenate([discounted(g.reward, 0.9, v) for g, v in zip(mine, rest[i], strict=True)])[:30]
+        returns = np.concatenate([discounted(g.reward, 0.9, v) for g, v in zip(mine, rest[i], strict=True)])[
+            :30
+        ]
         obs = diagnostics.stacked(
             np.concatenate([g.frame for g in mine]), np.concatenate([g.first for g in mine]), 2, "first"
         )[:30]
         action = np.concatenate([g.action for g in mine])[:30]
-        values = lifted.values_along(state, np.repeat(obs[None], 2, 0), np.repeat(action[None, None], 2, 0), False)
+        values = lifted.values_along(
+            state, np.repeat(obs[None], 2, 0), np.repeat(action[None, None], 2, 0), False
+        )
         assert got["q_error/real"][i] == pytest.approx(np.abs(values[i, 0] - returns).mean(), rel=1e-4)
 
 

@@ -224,7 +224,10 @@ def _line(path: Path, record: dict[str, Any], status: dict[str, Any], changed: f
     when = str(status.get("finished") or "")[:10]
     if not when and math.isfinite(changed):
         when = datetime.fromtimestamp(changed, UTC).strftime("%Y-%m-%d %H:%M")
-    steps, budget = status.get("agent_steps"), record.get("budget", (record.get("protocol") or {}).get("budget"))
+    steps, budget = (
+        status.get("agent_steps"),
+        record.get("budget", (record.get("protocol") or {}).get("budget")),
+    )
     scores, seconds = status.get("scores"), status.get("seconds")
     return Line(
         suite=record["suite"],

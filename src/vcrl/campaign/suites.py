@@ -105,7 +105,9 @@ def find(name: str) -> Suite:
 def select(suite: Suite, names: list[str] | None) -> tuple[str, ...]:
     """Tasks of a suite, in its order; all of them if none are named. What cannot be trained is refused."""
     known = {name.lower().replace("_", "-"): name for name in suite.tasks}
-    plain = {known.get(n.lower().replace("_", "-"), n) for n in names} if names is not None else set(suite.tasks)
+    plain = (
+        {known.get(n.lower().replace("_", "-"), n) for n in names} if names is not None else set(suite.tasks)
+    )
     for name in sorted(plain - set(suite.tasks)):
         raise unknown(f"task of {suite.name}", name, suite.tasks)
     chosen = tuple(task for task in suite.tasks if task in plain)

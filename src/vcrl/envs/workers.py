@@ -142,8 +142,8 @@ class Workers:
                 lanes = self._ranges[i]
                 raise UserError(
                     f"the simulator of lanes {lanes.start} to {lanes.stop - 1} died or hung twice at the same step "
-                    f"(seeds of their games: {self._seeds[lanes].tolist()}): what was saved is kept; run the same command "
-                    "again, and report this if it returns"
+                    f"(seeds of their games: {self._seeds[lanes].tolist()}): what was saved is kept; "
+                    "run the same command again, and report this if it returns"
                 )
 
     def _revive(self, i: int) -> None:

@@ -273,7 +273,9 @@ class SACConfig:
     )
     crop: int | None = knob(84, PAPER, "pixels a side of random crops; none: the whole image")
     augment: Augment = knob(Augment(), PAPER, "on top of the crop; brightness for the auxiliary step alone")
-    draws: int = knob(1, CODE, "augmentations of an image: critics' targets are a mean over them, losses a sum")
+    draws: int = knob(
+        1, CODE, "augmentations of an image: critics' targets are a mean over them, losses a sum"
+    )
     n_step: int = knob(1, PAPER)
     gamma: float = knob(0.99, PAPER)
     replay: ReplayConfig = knob(ReplayConfig(priority=None), PAPER)

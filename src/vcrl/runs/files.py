@@ -58,7 +58,12 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def open_plain(path: Path) -> io.BufferedReader:
     """Open for reading what is a file and nothing else: a pipe would be waited for, a link may lead anywhere."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            error.strerror = "a link, which is not followed"
+        raise
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "not a plain file", str(path))
