@@ -13,6 +13,8 @@ from vcrl.core.errors import UserError, unknown
 from vcrl.methods import library
 from vcrl.methods.show import diff_table, method_table, methods_table
 
+MOST_SEEDS = 10_000  # that anybody could mean
+
 
 @runtime_checkable
 class Command(Protocol):
@@ -496,10 +498,14 @@ def parse_seeds(text: str) -> list[int]:
     try:
         if ":" in text:
             start, stop = text.split(":")
-            return list(range(int(start or 0), int(stop)))
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UserError(f"--seeds {text}: give a range such as 0:5 or a list such as 0,3,7") from None
+            found = range(int(start or 0), int(stop))
+        else:
+            found = [int(part) for part in text.split(",")]
+        if found and len(found) <= MOST_SEEDS:
+            return list(found)
+    except (ValueError, OverflowError):
+        pass
+    raise UserError(f"--seeds {text[:80]}: give a range such as 0:5 or a list such as 0,3,7")
 
 
 def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:

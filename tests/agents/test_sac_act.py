@@ -8,7 +8,9 @@ import pytest
 import tiny_sac as tiny
 from scipy.stats import kstest, uniform
 
+from vcrl.agents import sac
 from vcrl.core.keys import Stream, key
+from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Box, EnvSpec
 from vcrl.core.types import Clock
 from vcrl.methods.configs import ControlTerms
@@ -80,6 +82,21 @@ def test_evaluation_takes_the_mean(act, state, scene):
     for agent_steps, updates in ((0, 0), (9, 0), (500, 77)):
         actions = act(state, scene[0], clock(agent_steps, updates), tiny.SEED, scene[1], False)
         np.testing.assert_allclose(actions, np.tanh(mean), atol=1e-4)
+
+
+def test_evaluation_takes_any_action_at_the_protocols_chance(state, scene):
+    """As the discrete base does; on DeepMind Control the chance is none."""
+    spec, obs = EnvSpec((FRAME, FRAME, 1), Box(tiny.ACTIONS)), scene[0]
+    config = tiny.config(crop=16, terms=ControlTerms(vcr=tiny.ALL.vcr))
+    often = sac.make_sac(config, spec, Protocol("tiny", 1000, 1, None, 1, 0.25))
+    actions = np.asarray(
+        jax.jit(often.act, static_argnums=5)(state, obs, clock(0), tiny.SEED, scene[1], False)
+    )
+    nets = hand.numbers(state.online)
+    mean, _ = hand.spread(nets.actor, hand.convolved(nets.encoder.convs, middle(obs)))
+    other = np.abs(actions - np.tanh(mean)).max(axis=1) > 1e-3
+    assert 0.15 < other.mean() < 0.35
+    assert kstest(actions[other].ravel(), uniform(-1, 2).cdf).pvalue > 1e-4
 
 
 def test_an_action_depends_on_its_own_row_and_address_alone(act, state, scene):

@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import sys
 import time
 import traceback
@@ -19,10 +20,12 @@ from loaders import LOADERS  # noqa: E402
 from test_files import PLACES, SEALED, SPOILED, spoil_and_load  # noqa: E402
 from test_words import WORDS  # noqa: E402
 
+MEMORY = 8 * 2**30  # addresses; whoever wants more is refused them, before the system ends us
 ROUND = 20  # examples of one loader under one seed
 
 
 def main(minutes: float) -> int:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))
     start = random.randrange(10**9)
     ends, number = time.monotonic() + 60 * minutes, start
     tried: Counter[str] = Counter()

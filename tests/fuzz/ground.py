@@ -11,6 +11,7 @@ from pathlib import Path
 from handmade import make
 
 from vcrl.bench import results
+from vcrl.runs import checkpoint
 
 TOML = """
 [env]
@@ -35,6 +36,7 @@ def whole() -> Path:
     """One of everything, made once."""
     root = Path(tempfile.mkdtemp(prefix="vcrl-fuzz-"))
     run = make(root / "runs")
+    two_generations(run / "checkpoint")
     (root / "results").mkdir()
     status = json.loads((run / "status.json").read_text())
     (run / "status.json").write_text(json.dumps(status | {"not_finite_since": {}, "seconds": 5.0}))
@@ -45,13 +47,24 @@ def whole() -> Path:
     return root
 
 
+def two_generations(folder: Path) -> None:
+    """An older one before the newest, with rows that both have and some that are new."""
+    found = checkpoint.load(folder, print)
+    assert found is not None
+    (rows,) = found.rows
+    for start, stop in ((0, 25), (25, rows.stop)):
+        part = {name: array[:, start:stop] for name, array in rows.arrays.items()}
+        extra = found.extra | {"counters": found.extra["counters"] | {"tick": stop}}
+        checkpoint.save(folder, stop, found.arrays, extra, checkpoint.Rows(start, stop, part))
+
+
 def sheet(rows: list[dict[str, str]]) -> str:
     return "\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n"
 
 
 def run_in(root: Path) -> Path:
-    (lock,) = root.glob("runs/*/*/*/*/lock")
-    return lock.parent
+    (run,) = root.glob("runs/*/*/*/*")
+    return run
 
 
 @contextmanager

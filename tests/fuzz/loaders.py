@@ -33,6 +33,7 @@ class Loader(NamedTuple):
     files: list[str]  # patterns
     load: Callable[[Path], Any]  # of a folder as `ground.copy` gives it
     writes: bool = False  # into the run folder
+    typed: bool = False  # its path is typed by the user, who may well mean a link or a pipe
 
 
 def _read(root: Path) -> Any:
@@ -102,7 +103,7 @@ LOADERS = {
     "results add": Loader([*EVERYTHING, "results/*.csv"], _tables, writes=True),
     "results": Loader(["results/*.csv"], lambda root: scores.read_results(root / "results")),
     "bank": Loader(["bank/*/*.json"], lambda root: scores.read_bank(root / "bank")),
-    "config": Loader(["my.toml"], lambda root: gym_config.read(root / "my.toml")),
-    "config for a method": Loader(["my.toml"], lambda root: from_file("vcr", root / "my.toml")),
+    "config": Loader(["my.toml"], lambda root: gym_config.read(root / "my.toml"), typed=True),
+    "config for a method": Loader(["my.toml"], lambda root: from_file("vcr", root / "my.toml"), typed=True),
     "campaign": Loader(EVERYTHING, _campaign),
 }

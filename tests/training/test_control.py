@@ -64,6 +64,15 @@ def learned(lifted, begin, seeds: tuple[int, ...], updates: int = 6):
     return [jax.tree.map(lambda x, i=i: x[i], whole) for i in range(len(seeds))]
 
 
+def acted(lifted, begin, seeds: tuple[int, ...]) -> np.ndarray:
+    """What every seed does in the same two places."""
+    state = jax.tree.map(lambda *x: jnp.stack(x), *(begin(seed) for seed in seeds))
+    obs = np.random.default_rng(0).integers(0, 256, (1, 2, 16, 16, 2), np.uint8)
+    draw = np.zeros((len(seeds), 2, 2), np.int32)
+    clock = Clock(jnp.asarray(500), jnp.asarray(0))
+    return np.asarray(lifted.act(state, np.repeat(obs, len(seeds), axis=0), clock, jnp.array(seeds), draw))
+
+
 def agent(method: str):
     config = FAMILY.resolve(method, "toy")
     for path, value in tiny.changes(method).items():
@@ -81,13 +90,18 @@ def some(shapes, seed: int):
 @pytest.mark.parametrize("method", ["sac", pytest.param("vcr", marks=pytest.mark.slow)])
 def test_a_lane_learns_what_its_seed_does_alone(monkeypatch, method):
     """All seeds at once by a vmap, and one after the other: the mode of large images, here with small ones."""
-    lanes = {}
+    lanes, chosen = {}, {}
     for name, alone, seeds in (("solo", False, (9,)), ("at once", False, (4, 9)), ("in turn", True, (4, 9))):
         monkeypatch.setattr(sac, "alone", lambda config, alone=alone: alone)
         made = agent(method)
         shapes = jax.eval_shape(made.init, jnp.asarray(0))
         assert made.alone == shapes.online.encoder.convs.alone == alone
-        lanes[name] = learned(lift(made, SPEC, CAPACITY), partial(some, shapes), seeds)
+        lifted = lift(made, SPEC, CAPACITY)
+        lanes[name] = learned(lifted, partial(some, shapes), seeds)
+        chosen[name] = acted(lifted, partial(some, shapes), seeds)
+    np.testing.assert_allclose(chosen["at once"][1], chosen["solo"][0], atol=1e-5)
+    np.testing.assert_allclose(chosen["in turn"], chosen["at once"], atol=1e-5)
+    assert (np.abs(chosen["at once"][0] - chosen["at once"][1]) > 1e-3).any()
     own, shown = lanes["solo"][0]
     for name in ("at once", "in turn"):
         state, metrics = lanes[name][1]

@@ -20,10 +20,12 @@ import tyro
 from vcrl.core.config import digest
 from vcrl.core.errors import UserError
 from vcrl.envs import registry
-from vcrl.runs.files import write_atomic, writing
+from vcrl.runs.files import read_limited, write_atomic, writing
 from vcrl.runs.reading import Run, read_run
 
 Row = dict[str, str]
+
+LARGEST = 256 * 2**20  # bytes of a table
 
 KEY = ("task", "method", "config_hash", "commit", "seed")  # rows that agree in these are replaced
 SCORE_COLUMNS = (
@@ -197,10 +199,17 @@ def load(folder: Path, suite: str) -> Tables:
 
 
 def _read(path: Path) -> list[Row]:
-    if not path.exists():
+    try:
+        text = read_limited(path, LARGEST).decode()
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), restval="", strict=True))
+    except FileNotFoundError:
         return []
-    with open(path, newline="") as file:
-        rows = list(csv.DictReader(file, restval=""))
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror})") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} is damaged ({error}): restore it, or choose another folder") from error
+    if number := next((i for i, row in enumerate(rows, start=2) if None in row), None):
+        raise UserError(f"{path}, line {number} has more cells than columns: restore the file")
     wanted = {*KEY, *(SCORE_COLUMNS if not path.stem.endswith(KINDS[1:]) else ())}
     if rows and (missing := sorted(wanted - rows[0].keys())):
         raise UserError(f"{path} has no column '{missing[0]}': it was not written by this version")

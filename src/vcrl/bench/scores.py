@@ -17,6 +17,7 @@ from vcrl.bench import paper, results
 from vcrl.bench.folders import BAD, LARGEST, read_checked, run_folders
 from vcrl.bench.results import Row
 from vcrl.core.errors import UserError, unknown
+from vcrl.runs.files import read_limited
 
 
 class Score(NamedTuple):
@@ -130,7 +131,10 @@ def read_results(folder: Path) -> Found:
         path = folder / f"{name}.csv"
         try:
             rows = results.load(folder, name).scores
-        except (OSError, UnicodeDecodeError, *BAD) as error:
+        except UserError as error:
+            found.left_out.append(str(error))
+            continue
+        except BAD as error:
             found.left_out.append(f"{path} is damaged ({type(error).__name__}: {_short(error)})")
             continue
         runs: dict[Origin, None] = {}
@@ -182,9 +186,7 @@ def read_bank(path: Path) -> Found:
     found = Found([], [], {}, {}, [])
     for file in files:
         try:
-            if file.stat().st_size > LARGEST:
-                raise ValueError(f"larger than {LARGEST >> 20} MiB")
-            held = json.loads(file.read_bytes())
+            held = json.loads(read_limited(file, LARGEST))
             found.rows.extend(_banked(file, held, found.left_out))
         except OSError as error:
             found.left_out.append(f"{file} cannot be read ({error.strerror})")

@@ -17,6 +17,7 @@ from vcrl.campaign.ask import Ask
 from vcrl.campaign.machine import Machine
 from vcrl.campaign.rates import Clock
 from vcrl.core.errors import UserError
+from vcrl.runs.files import open_plain
 from vcrl.runs.folder import LOCK, run_path, seeds_name
 from vcrl.runs.reading import read_run
 
@@ -241,11 +242,11 @@ def _check_room(job: Job, machine: Machine, clock: Clock) -> None:
 def holder(path: Path) -> str | None:
     """The process that writes a run at the moment, None if there is none."""
     try:
-        with open(path / LOCK) as file:
+        with open_plain(path / LOCK) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return file.read(20).strip() or "unknown"
+                return file.read(20).decode("ascii", "replace").strip() or "unknown"
     except OSError:
         pass
     return None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from vcrl.campaign.ask import Ask
 from vcrl.campaign.plan import Job
 from vcrl.core.errors import UserError
+from vcrl.runs.files import open_plain
 from vcrl.runs.reading import LOGS, read_run, read_status
 
 RECENT = 20  # training episodes of each seed behind a score, as in the console of a single run
@@ -78,7 +79,7 @@ def _mean_of_means(rows: list[tuple[int, float]]) -> float | None:
 def _tail(path: Path) -> list[str]:
     """The last whole lines of a file."""
     try:
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL))
             lines = file.read().decode("ascii", "replace").split("\n")

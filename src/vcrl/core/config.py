@@ -66,6 +66,8 @@ def from_json(cls: Any, data: Any, where: str = "config") -> Any:
             from_json(k, v, f"{where}[{i}]") for i, (k, v) in enumerate(zip(kinds, items, strict=True))
         )
     if cls is float and type(data) is int:
+        if abs(data) > 2**1000:  # more than a float can hold
+            raise UserError(f"{where}: expected float, found a number of {data.bit_length()} bits")
         return float(data)
     if cls is Any or type(data) is cls:
         return data
@@ -114,7 +116,7 @@ def from_text(text: str) -> Any:
     """A value typed on a command line: JSON where it parses, else the bare word."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, or a number or a nesting beyond measure
         return {"True": True, "False": False, "None": None, "none": None}.get(text, text)
 
 

@@ -7,6 +7,10 @@ from difflib import get_close_matches
 class UserError(Exception):
     """Bad input. The command line prints it as one line and exits with 2; in Python it is an ordinary exception."""
 
+    def __init__(self, text: str):
+        # Part of it may be somebody else's: neither lines of their own nor what a terminal would obey.
+        super().__init__("".join(letter if letter.isprintable() else " " for letter in text))
+
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UserError:
     """An error that names the nearest known names, or all of them where nothing is near."""

@@ -31,9 +31,7 @@ class Observation:
     """How a method looks at the game. Recorded, and free to differ between the methods of one table."""
 
     stack: int = 4  # frames an agent sees at once, oldest first
-    fill: str = (
-        "zeros"  # what stands for frames before an episode's start: "zeros", or "first", its first frame
-    )
+    fill: str = "zeros"  # in place of frames before an episode: "zeros", or "first", its first frame again
     size: int | None = None  # pixels a side, where a task lets one choose; none: as the task has it
     reward: str = "sign"  # what the learner is given: "sign" or "raw"; scores are always raw
     scale: float = 1.0  # factor on that

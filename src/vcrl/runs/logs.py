@@ -1,6 +1,7 @@
 """Append-only logs: one line per row, the same bytes for the same numbers, readable while being written."""
 
 import hashlib
+import io
 import itertools
 import json
 import math
@@ -71,13 +72,14 @@ class Log:
 
     def _mend(self) -> None:
         """A process that was killed may have left half a line, onto which the next row must not be glued."""
-        with writing(self.path):
-            data = self.path.read_bytes()
-            whole = data[: data.rfind(b"\n") + 1]
-            if whole and not whole.startswith(self._header):
+        with writing(self.path), open_plain(self.path) as file:
+            size = os.fstat(file.fileno()).st_size
+            whole = _end_of_lines(file, size)
+            file.seek(0)
+            if whole and file.read(len(self._header)) != self._header:
                 raise UserError(f"{self.path}, line 1: expected {self._header.decode().strip()}")
-            if len(whole) < len(data):
-                self._file.truncate(len(whole))
+            if whole < size:
+                self._file.truncate(whole)
             if not whole:
                 self._file.write(self._header)
                 self._file.flush()
@@ -145,6 +147,18 @@ def steps_told(path: Path) -> set[int]:
     """The agent steps that rows of a table of episodes name; lines that are damaged name none."""
     found = [line.split(b",")[1:2] for line in _whole_lines(path)]
     return {int(steps[0]) for steps in found if steps and steps[0].isdigit() and len(steps[0]) < 19}
+
+
+def _end_of_lines(file: io.BufferedReader, size: int) -> int:
+    """Where the last whole line ends, looked for from the end: a log may be larger than memory."""
+    while size > 0:
+        start = max(0, size - (1 << 20))
+        file.seek(start)
+        at = file.read(size - start).rfind(b"\n")
+        if at >= 0:
+            return start + at + 1
+        size = start
+    return 0
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
