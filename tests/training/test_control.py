@@ -18,7 +18,9 @@ from vcrl.core.spec import Box, EnvSpec
 from vcrl.core.types import Clock, Row
 from vcrl.methods.continuous import FAMILY
 from vcrl.replay import Replay
+from vcrl.training.engine import engine_of
 from vcrl.training.lift import lift
+from vcrl.training.loop import tick
 from vcrl.training.run import train
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
@@ -53,7 +55,7 @@ def filled(seeds: tuple[int, ...]) -> Replay:
     return Replay(*arrays, priority=jnp.ones((len(seeds), CAPACITY)))
 
 
-def learned(lifted, begin, seeds: tuple[int, ...], updates: int = 6):
+def learned(lifted, begin, seeds: tuple[int, ...], updates: int = 4):
     """State and metrics of each lane after some updates, on the host."""
     names, replay = jnp.array(seeds), filled(seeds)
     state = jax.tree.map(lambda *x: jnp.stack(x), *(begin(seed) for seed in seeds))
@@ -130,22 +132,25 @@ def test_no_key_is_used_twice_in_an_update_or_a_look(method):
 
 @pytest.mark.slow
 def test_a_seed_trained_in_company_is_the_seed_trained_alone():
-    """Whole ticks on `reach` by VCR: first weights, actions, games, samples, draws and a few updates.
+    """Whole ticks on `reach` by VCR: the same first weights, actions and games, and from one state the same next.
 
-    A few, since Adam makes a whole step of a gradient that is nothing but rounding.
+    Not for long: where tanh saturates, log-probabilities make a thousandth of what was a millionth.
     """
-    company, _, told = tiny.ticks(tiny.plan("vcr", (3, 5)), 35)
-    alone, start, own = tiny.ticks(tiny.plan("vcr", (5,)), 35)
-    both, first = tiny.leaves(company.state), tiny.leaves(start)
+    both, single = tiny.plan("vcr", (3, 5)), tiny.plan("vcr", (5,))
+    (company, _, _), (alone, start, _) = tiny.ticks(both, 30), tiny.ticks(single, 30)
+    mine = jax.tree.map(lambda x: jnp.copy(x[1:]), (company.state, company.replay))
+    for path, x in tiny.leaves((alone.state, alone.replay)).items():
+        np.testing.assert_allclose(tiny.leaves(mine)[path], x, rtol=1e-4, atol=1e-5, err_msg=path)
+    alone.state = mine[0]
+    here, there = (tick(p, engine_of(p), t)[0] for p, t in ((both, company), (single, alone)))
+    assert here is not None and there is not None and company.updates == alone.updates == 1
+    after, first = tiny.leaves(company.state), tiny.leaves(start)
     for path, x in tiny.leaves(alone.state).items():
-        np.testing.assert_allclose(both[path][1], x[0], rtol=1e-2, atol=1e-4, err_msg=path)
-        assert np.abs(x - first[path]).max() > 1e-3 or not path.startswith(".online"), path
-    two, one = (np.asarray(t.replay.frame).astype(int) for t in (company, alone))
-    assert np.abs(two[1] - one[0]).max() <= 1  # a pixel may be rounded the other way
-    assert len(told) == len(own) == 5
-    for here, there in zip(told, own, strict=True):
-        for name, x in there.items():
-            np.testing.assert_allclose(here[name][1], x[0], rtol=1e-2, atol=1e-3, err_msg=name)
+        np.testing.assert_allclose(after[path][1:], x, rtol=1e-4, atol=1e-5, err_msg=path)
+        if path.startswith((".online.encoder", ".online.q_head", ".online.transition")):
+            assert np.abs(x - first[path]).max() > 1e-4, path
+    for name, x in there.items():
+        np.testing.assert_allclose(here[name][1:], x, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 # Stopping

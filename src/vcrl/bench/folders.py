@@ -17,7 +17,7 @@ DEPTH = 6  # folders below the one given; a run lies at suite/method/task/run
 
 def read_checked(path: Path) -> Run:
     """A run whose record names itself sanely; names end up in titles, tables and pages."""
-    if not (path / CONFIG).exists():
+    if not os.path.exists(path / CONFIG):
         read_run(path)  # says what is wrong, and what may have been meant
     record, _ = read_json(path / CONFIG)
     status, _ = read_json(path / STATUS, needed=False)

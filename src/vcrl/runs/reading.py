@@ -1,5 +1,6 @@
 """Looking at run folders from outside: needs no lock and changes nothing."""
 
+import os
 from difflib import get_close_matches
 from itertools import chain, islice
 from pathlib import Path
@@ -37,13 +38,13 @@ class Run(NamedTuple):
 
 
 def read_run(path: Path) -> Run:
-    if not (path / CONFIG).exists():
+    if not os.path.exists(path / CONFIG):
         raise _no_run(path)
     return Run(path, read_object(path / CONFIG), read_status(path))
 
 
 def read_status(path: Path) -> dict[str, Any]:
-    return read_object(path / STATUS) if (path / STATUS).exists() else {}
+    return read_object(path / STATUS) if os.path.exists(path / STATUS) else {}
 
 
 def state_of(path: Path) -> str | None:
@@ -92,8 +93,8 @@ def find_runs(folder: Path) -> list[Path]:
 
 def _no_run(path: Path) -> UserError:
     what, base = f"no run folder at {path}", path.parent
-    if path.exists():
+    if os.path.exists(path):
         what, base = f"{path} is not a run folder (it has no {CONFIG})", path
     names = [str(found.relative_to(base)) for found in find_runs(base)]
-    near = get_close_matches(path.name, names, n=3, cutoff=0.3) or (names[:3] if path.exists() else [])
+    near = get_close_matches(path.name, names, n=3, cutoff=0.3) or (names[:3] if os.path.exists(path) else [])
     return UserError(f"{what}: did you mean {' or '.join(str(base / n) for n in near)}?" if near else what)
