@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo demo-control test slow browser gl check docs clean
+.PHONY: demo demo-control test slow drills fuzz browser gl check docs clean
 
 demo: .venv/ready
 	$(BIN)/vcrl demo
@@ -16,6 +16,15 @@ test: .venv/ready gl
 
 slow: .venv/ready browser gl
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+
+# Things that go wrong for real, and a table of what was survived.
+drills: .venv/ready gl
+	$(BIN)/python tests/drills
+
+# Every loader against spoilt files and words, for so many minutes, with new random seeds.
+MINUTES ?= 10
+fuzz: .venv/ready
+	$(BIN)/python tests/fuzz $(MINUTES)
 
 # The browser in which the report page is tested: Debian's, or one that CHROMIUM names.
 browser:

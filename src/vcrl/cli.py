@@ -501,7 +501,7 @@ def parse_seeds(text: str) -> list[int]:
             found = range(int(start or 0), int(stop))
         else:
             found = [int(part) for part in text.split(",")]
-        if found and len(found) <= MOST_SEEDS:
+        if len(found) <= MOST_SEEDS:
             return list(found)
     except (ValueError, OverflowError):
         pass

@@ -255,6 +255,12 @@ def _check_parts(plan: Plan) -> None:
     """What terms ask of the nets and of the frame."""
     config, frame = plan.config, plan.task.spec.frame
     if not isinstance(config, RainbowConfig):
+        if config.crop is not None and config.terms.reconstruction:
+            raise UserError(f"--crop {config.crop}: what is drawn again is the whole image; give --crop none")
+        if config.crop is not None and config.augment.shift:
+            raise UserError(
+                f"--augment.shift {config.augment.shift}: a crop shifts already; give --crop none"
+            )
         return
     terms = config.terms
     if config.head != "streams" and (terms.spr or terms.cycle):
@@ -309,10 +315,12 @@ def _check_steps(plan: Plan) -> None:
     for name, term in terms.items():
         if term.steps < 1:
             raise UserError(f"--terms.{name}.steps {term.steps}: a term imagines at least one step")
-        if horizon is not None and term.steps >= horizon:
+        # Over SAC a window ends before its episode does.
+        most = None if horizon is None else horizon - (1 if plan.base == "rainbow" else 2)
+        if most is not None and term.steps > most:
             raise UserError(
                 f"--terms.{name}.steps {term.steps}: an episode of {plan.task.name} has {horizon} steps, so at most "
-                f"{horizon - 1} can be imagined"
+                f"{most} can be imagined"
             )
     window = max((term.steps for term in terms.values()), default=0) + config.n_step + 1
     if config.learn_start < window + config.observation.stack:
