@@ -69,6 +69,11 @@ def value(pair):
     return how
 
 
+def typeable(word):
+    """What a shell can pass on."""
+    return word.replace("\0", "").encode("utf-8", "ignore").decode()
+
+
 def command(words):
     """The whole program, in commands that do nothing but look."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as told:
@@ -94,7 +99,7 @@ WORDS = {
     "commands": (
         st.tuples(
             st.sampled_from([*LOOKING, *COMMANDS]).filter(LOOKING.__contains__), st.lists(TYPED, max_size=3)
-        ).map(lambda pair: [pair[0], *(word.replace("\0", "") for word in pair[1])]),
+        ).map(lambda pair: [pair[0], *(typeable(word) for word in pair[1])]),
         command,
     ),
 }
