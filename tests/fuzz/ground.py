@@ -1,5 +1,7 @@
 """Real files to spoil: a run folder, kept results, a bank of runs, a config; and a secret beside them."""
 
+import csv
+import io
 import json
 import shutil
 import tempfile
@@ -59,7 +61,11 @@ def two_generations(folder: Path) -> None:
 
 
 def sheet(rows: list[dict[str, str]]) -> str:
-    return "\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n"
+    out = io.StringIO()
+    table = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return out.getvalue()
 
 
 def run_in(root: Path) -> Path:

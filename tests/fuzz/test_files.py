@@ -68,7 +68,7 @@ def test_the_guard_sees_what_it_should():
             lambda root: secret.read_text(),
             lambda root: bytes(300 * 2**20),
             lambda root: (root / "new").write_text(""),
-            lambda root: (_ for _ in ()).throw(UserError("two\nlines")),
+            lambda root: (_ for _ in ()).throw(UserError("word " * 1000)),
         ):
             with pytest.raises(AssertionError):
                 survives(bad, root)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from vcrl.core.config import paths
-from vcrl.methods.library import applies, resolve
+from vcrl.methods.discrete import FAMILY
 from vcrl.training.plan import Plan, Schedule, make_plan
 from vcrl.training.run import Run, train_plan
 
@@ -36,8 +36,8 @@ def atari_plan(
     protocol: str | None = None,
 ) -> Plan:
     """By the protocol, but for two evaluation games that are cut after 40 steps."""
-    config = resolve(method, "atari", game)
-    changes = {p: v for p, v in SMALL.items() if p in paths(config) and applies(config, p)}
+    config = FAMILY.resolve(method, "atari", game)
+    changes = {p: v for p, v in SMALL.items() if p in paths(config) and FAMILY.applies(config, p)}
     ahead = {p: v for p, v in paths(config).items() if p.startswith("terms.") and p.endswith(".steps")}
     changes |= {path: {5: 2, 9: 3}[steps] for path, steps in ahead.items()}
     plan = make_plan(method, game, seeds, steps, changes | {"learn_start": learn_start}, schedule, protocol)
