@@ -46,15 +46,19 @@ def test_killed_at_twenty_random_points(tmp_path, whole, tell):
 
 
 @pytest.mark.drill("kill -9, other environments")
-@pytest.mark.parametrize("kind", ["atari", "gym"])
+@pytest.mark.parametrize("kind", ["atari", "gym", "control"])
 def test_killed_in_other_environments(kind, tmp_path, whole, tell):
     chance = random.Random(4)
-    ticks = sorted(chance.sample(range(1, STEPS[kind] + 1), 4))
+    ticks = sorted(chance.sample(range(1, STEPS[kind] + 1), 3))
     folder, were, _ = kill_and_resume(kind, tmp_path, [(tick, chance.uniform(0, 0.3)) for tick in ticks])
     assert_same(folder, whole(kind))
-    told = {"atari": "emulators go on from their saved state", "gym": "open games are played again"}
+    told = {
+        "atari": "emulators go on from their saved state",
+        "gym": "open games are played again",
+        "control": "physics goes on from its saved state",
+    }
     tell(
-        f"{kind}: 4 times at random: agent steps {', '.join(map(str, were))}",
+        f"{kind}: 3 times at random: agent steps {', '.join(map(str, were))}",
         f"bit for bit the same; {told[kind]}",
         "continuing at N agent steps",
     )

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-STEPS = {"toy": 400, "brief": 100, "atari": 40, "gym": 200}
+STEPS = {"toy": 400, "brief": 100, "atari": 40, "gym": 200, "control": 130}
 
 
 class Process:
@@ -94,23 +95,29 @@ def assert_same(run: Path, other: Path) -> None:
 
 
 def plan_of(kind: str) -> Any:
+    import tiny
+    import tiny_atari
+    import tiny_control
+
+    from vcrl.training.plan import Schedule, make_plan
+
+    steps = STEPS[kind]
     if kind == "atari":
-        from tiny_atari import atari_plan
-
-        return atari_plan()
-    from tiny import CHANGES, SCHEDULE
-
-    from vcrl.training.plan import make_plan
-
-    task = "gym:games:Walk-v0" if kind == "gym" else "catch"
-    return make_plan("vcr", task, (3, 5), STEPS[kind], CHANGES, SCHEDULE)
+        plan = tiny_atari.atari_plan(steps=steps)
+    elif kind == "control":
+        small = {**tiny_control.changes("vcr"), "observation.size": 32, "encoder": "small", "crop": None}
+        plan = make_plan("vcr", "cartpole-swingup", (3, 5), steps, small, Schedule(10, 0, 0, 0))
+    else:
+        task = "gym:games:Walk-v0" if kind == "gym" else "catch"
+        plan = make_plan("vcr", task, (3, 5), steps, tiny.CHANGES, tiny.SCHEDULE)
+    episodes = {"gym": 2, "control": 1}.get(kind, plan.protocol.eval_episodes)
+    return replace(plan, protocol=replace(plan.protocol, eval_episodes=episodes))
 
 
 def main(kind: str, out: Path) -> None:
     sys.path[:0] = [str(HERE), str(HERE.parent / "training")]
     import resource
     import time
-    from dataclasses import replace
 
     from rich.console import Console
 
@@ -134,9 +141,6 @@ def main(kind: str, out: Path) -> None:
     if slow:
         watch.Watch.play = slowly
     plan = plan_of(kind)
-    if kind == "gym":
-        plan = replace(plan, protocol=replace(plan.protocol, eval_episodes=2))
-
     if "LARGEST" in os.environ:
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["LARGEST"]),) * 2)
     if "JUMPS" in os.environ:

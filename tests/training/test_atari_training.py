@@ -123,10 +123,10 @@ def test_a_killed_simulator_changes_nothing_and_is_noted(whole, tmp_path, monkey
     envs: list[Workers] = []
 
     class Watch(watch.Watch):
-        def begin(self, training):
+        def begin(self, training, *found):
             assert isinstance(training.lanes.env, Workers)
             envs.append(training.lanes.env)
-            super().begin(training)
+            super().begin(training, *found)
 
     monkeypatch.setattr("vcrl.training.loop.Watch", Watch)
 

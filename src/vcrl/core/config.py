@@ -32,18 +32,18 @@ def from_json(cls: Any, data: Any, where: str = "config") -> Any:
             named: dict[str, Any] = {type_name(o): o for o in options if dataclasses.is_dataclass(o)}
             kind = cast(dict[str, Any], data).get("kind")
             if kind not in named:
-                raise UserError(f"{where}: kind {kind!r} is none of {', '.join(named)}")
+                raise UserError(f"{where}: kind {short(kind)} is none of {', '.join(named)}")
             return from_json(named[kind], data, where)
         simple = [o for o in options if o is not type(None) and not dataclasses.is_dataclass(o)]
         if not simple:
-            raise UserError(f"{where}: expected {type_name(cls)}, found {data!r}")
+            raise UserError(f"{where}: expected {type_name(cls)}, found {short(data)}")
         return from_json(simple[0], data, where)
     if dataclasses.is_dataclass(cls):
         if not isinstance(data, dict):
-            raise UserError(f"{where}: expected an object, found {data!r}")
+            raise UserError(f"{where}: expected an object, found {short(data)}")
         kind = cast(dict[str, Any], data).get("kind", type_name(cls))
         if kind != type_name(cls):
-            raise UserError(f"{where}: expected {type_name(cls)}, found kind {kind!r}")
+            raise UserError(f"{where}: expected {type_name(cls)}, found kind {short(kind)}")
         given: dict[str, Any] = {k: v for k, v in cast(dict[str, Any], data).items() if k != "kind"}
         hints = typing.get_type_hints(cls)
         names = [f.name for f in dataclasses.fields(cls)]
@@ -56,7 +56,7 @@ def from_json(cls: Any, data: Any, where: str = "config") -> Any:
         return cast(Any, cls)(**{n: from_json(hints[n], given[n], f"{where}.{n}") for n in names})
     if typing.get_origin(cls) is tuple:
         if not isinstance(data, list | tuple):
-            raise UserError(f"{where}: expected a list, found {data!r}")
+            raise UserError(f"{where}: expected a list, found {short(data)}")
         inner = typing.get_args(cls)
         items: list[Any] = list(cast(Any, data))
         kinds = [inner[0]] * len(items) if inner[-1] is Ellipsis else list(inner)
@@ -71,7 +71,13 @@ def from_json(cls: Any, data: Any, where: str = "config") -> Any:
         return float(data)
     if cls is Any or type(data) is cls:
         return data
-    raise UserError(f"{where}: expected {type_name(cls)}, found {data!r}")
+    raise UserError(f"{where}: expected {type_name(cls)}, found {short(data)}")
+
+
+def short(value: Any) -> str:
+    """Enough of a value to know it by."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def type_name(cls: Any) -> str:

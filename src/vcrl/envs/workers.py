@@ -7,13 +7,11 @@ a simulator costs seconds and changes nothing.
 
 import contextlib
 import itertools
-import mmap
 import os
 import pickle
 import select
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -21,8 +19,9 @@ import numpy as np
 
 from vcrl.core.errors import UserError
 from vcrl.core.spec import EnvSpec
-from vcrl.envs.actions import ActionLog, action_type
+from vcrl.envs.actions import ActionLog
 from vcrl.envs.base import Arrays, Step, VecEnv
+from vcrl.envs.board import Board, memory
 
 GO, ASK = b"g", b"a"  # step or reset by shared memory; a pickled question with a pickled answer
 DONE, FAILED = b"d", b"f"
@@ -41,38 +40,12 @@ def spread(make: Callable[[int], VecEnv], spec: EnvSpec, lanes: int) -> VecEnv:
     return Workers(make, spec, lanes, count) if count > 1 and sys.platform != "win32" else make(lanes)
 
 
-class Board:
-    """The shared arrays, one row a lane."""
-
-    def __init__(self, file: int, spec: EnvSpec, lanes: int, create: bool = False):
-        fields = _fields(spec)
-        sizes = [int(np.prod([lanes, *shape])) * np.dtype(kind).itemsize for kind, shape in fields.values()]
-        starts = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)])
-        if create:
-            os.ftruncate(file, int(starts[-1]))
-        memory = mmap.mmap(file, int(starts[-1]))
-        for (name, (kind, shape)), start in zip(fields.items(), starts, strict=False):
-            count = lanes * int(np.prod(shape))
-            array = np.frombuffer(memory, kind, count, int(start)).reshape(lanes, *shape)
-            setattr(self, name, array)
-
-    going: np.ndarray  # which lanes are to be stepped or reset
-    resetting: np.ndarray
-    seed: np.ndarray
-    action: np.ndarray
-    frame: np.ndarray
-    reward: np.ndarray
-    terminal: np.ndarray
-    last: np.ndarray
-    over: np.ndarray
-
-
 class Workers:
     """A `VecEnv` whose lanes lie in contiguous ranges in `count` processes; `make` builds one range."""
 
     def __init__(self, make: Callable[[int], VecEnv], spec: EnvSpec, lanes: int, count: int):
         self.spec, self.lanes, self.news = spec, lanes, list[str]()
-        self._make, self._file = make, _memory()
+        self._make, self._file = make, memory()
         self._board = Board(self._file, spec, lanes, create=True)
         edges = np.linspace(0, lanes, count + 1).astype(int)
         self._ranges = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
@@ -269,28 +242,6 @@ def work(file: int) -> None:
             alive = report(lambda m=method, a=arguments: getattr(env, m)(*a), answer=True)
     if env is not None:
         env.close()
-
-
-def _fields(spec: EnvSpec) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    shape, kind = action_type(spec.actions)
-    flags: dict[str, tuple[Any, tuple[int, ...]]] = {
-        name: (np.bool_, ()) for name in ("going", "resetting", "terminal", "last", "over")
-    }
-    return {
-        **flags,
-        "seed": (np.uint64, ()),
-        "action": (kind, shape),
-        "frame": (np.uint8, spec.frame),
-        "reward": (np.float32, ()),
-    }
-
-
-def _memory() -> int:
-    """A file that exists in memory only, where the system has such."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("vcrl lanes")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 def _rows(parts: list[np.ndarray]) -> np.ndarray:
