@@ -98,9 +98,13 @@ def test_seeds(text, seeds):
     assert parse_seeds(text) == seeds
 
 
-def test_seeds_that_are_not_numbers():
-    with pytest.raises(UserError, match="0:5"):
-        parse_seeds("0:five")
+@pytest.mark.parametrize(
+    "text", ["0:five", "1:2:3", "", "1,,2", "0:99999999999", f"0:{'9' * 30}", "9" * 5000]
+)
+def test_seeds_that_are_no_numbers_or_too_many(text):
+    with pytest.raises(UserError, match="0:5") as caught:
+        parse_seeds(text)
+    assert len(str(caught.value)) < 200
 
 
 def test_methods_diff_shows_exactly_what_differs(capsys):

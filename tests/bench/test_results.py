@@ -10,6 +10,7 @@ from PIL import Image
 
 from vcrl.bench import page, paper, results, stats
 from vcrl.core.config import digest
+from vcrl.core.errors import UserError
 from vcrl.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -401,3 +402,18 @@ def test_the_page_in_docs_is_that_of_the_results():
     if results.suites(folder):
         wanted = page.text(folder, docs, page.read(folder))
         assert (docs / "results.md").read_text() == wanted, "run `python -m vcrl.bench.results page`"
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"\xff\xfe", "is damaged"),
+        (b'a,b\n"1', "is damaged"),
+        (b"task,method\n1,2,3\n", "line 2 has more cells than columns"),
+        (b"task,method\n1,2\n", "has no column"),
+    ],
+)
+def test_a_damaged_table_is_refused_in_one_line(tmp_path, data, told):
+    (tmp_path / "atari.csv").write_bytes(data)
+    with pytest.raises(UserError, match=told):
+        results.load(tmp_path, "atari")

@@ -277,3 +277,13 @@ def test_digest_knows_classes_with_the_same_fields_apart():
     left = dataclasses.make_dataclass("Left", [("x", int)], frozen=True)
     right = dataclasses.make_dataclass("Right", [("x", int)], frozen=True)
     assert digest(left(1)) != digest(right(1))
+
+
+def test_numbers_beyond_measure_are_words_or_refused():
+    assert from_text("9" * 5000) == "9" * 5000 and from_text("[" * 100_000) == "[" * 100_000
+    with pytest.raises(UserError, match=r"expected float, found a number of \d+ bits"):
+        from_json(float, 10**400)
+    assert from_json(float, 10**30) == 1e30
+    with pytest.raises(UserError) as caught:
+        from_json(int, "1" * 5000, "batch")
+    assert len(str(caught.value)) < 150

@@ -19,3 +19,8 @@ def test_a_hint_comes_last():
 
 def test_at_most_three_are_suggested():
     assert str(unknown("x", "abc", ["abc1", "abc2", "abc3", "abc4"])).count(" or ") == 2
+
+
+def test_an_error_is_one_line_whatever_is_in_it():
+    """A name in it may be a stranger's, with lines of its own and words for the terminal."""
+    assert str(UserError("a\nb\tc\x1b[31md\ud800é")) == "a b c [31md é"

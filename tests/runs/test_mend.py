@@ -6,8 +6,9 @@ import os
 import pytest
 
 from vcrl.core.errors import UserError
-from vcrl.runs.files import writing
+from vcrl.runs.files import open_plain, writing
 from vcrl.runs.folder import RunFolder
+from vcrl.runs.logs import Log
 from vcrl.runs.reading import read_status, state_of
 
 RECORD = {"method": "m", "task": "t", "protocol_hash": "p", "config": {"a": 1}, "facts": {}}
@@ -59,3 +60,30 @@ def test_a_full_disk_is_called_so(tmp_path):
             raise OSError(code, os.strerror(code))
     with pytest.raises(UserError, match=r"choose another place with --out"), writing(tmp_path / "x"):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@pytest.mark.parametrize("length", [0, 1, 2**20 - 1, 2**20, 2**20 + 1, 3 * 2**20])
+def test_half_a_line_is_cut_off_however_long_it_is(tmp_path, length):
+    path = tmp_path / "log"
+    path.write_bytes(b"head\nrow\n" + b"x" * length)
+    log = Log(path, b"head\n")
+    log.append(b"next\n")
+    log.close()
+    assert path.read_bytes() == b"head\nrow\nnext\n"
+
+
+def test_a_file_without_a_whole_line_is_begun_anew(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * (2**20 + 5))
+    Log(path, b"head\n").close()
+    assert path.read_bytes() == b"head\n"
+
+
+def test_a_link_is_not_followed(tmp_path):
+    (tmp_path / "secret").write_text("{}")
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    with pytest.raises(OSError) as caught, open_plain(tmp_path / "link"):
+        pass
+    assert caught.value.strerror == "a link, which is not followed"
+    with open_plain(tmp_path / "secret") as file:
+        assert file.read() == b"{}"
