@@ -47,6 +47,7 @@ check: .venv/ready
 docs: .venv/ready
 	$(BIN)/python -m vcrl.methods.show > docs/methods.md.new
 	mv docs/methods.md.new docs/methods.md
+	$(BIN)/python -m vcrl.bench.results page
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "vcrl needs Python 3.11 or newer: make PYTHON=python3.11 ...")'

@@ -149,7 +149,7 @@ def test_what_is_told_of_rare_steps_stays_until_the_next(three):
         assert told[0][name] == 0 and told[1][name] != 0 and told[2][name] == told[1][name]
     assert told[1]["alpha"] == pytest.approx(0.3, rel=1e-5)
     names = {f"loss/{name}" for name in (*WEIGHTS, "rl", "actor", "temperature")}
-    more = {"q", "alpha", "entropy", "vcr/taken", "vcr/others", "reconstruction/error"}
+    more = {"q", "state/spread", "alpha", "entropy", "vcr/taken", "vcr/others", "reconstruction/error"}
     assert told[0].keys() == names | more
 
 

@@ -97,3 +97,8 @@ def follow(online: T, copy: T | None, slow: Slow, clock: Clock) -> T | None:
 
 def needs_copy(slow: Slow) -> bool:
     return not (slow.rate == 1.0 and slow.every == 1)
+
+
+def spread(state: Float[Array, "B ..."]) -> Float[Array, ""]:
+    """The deviation of states over a batch, mean of all units; near 0 the encoder has collapsed: all looks alike."""
+    return jax.lax.stop_gradient(jnp.mean(jnp.std(state, axis=0)))

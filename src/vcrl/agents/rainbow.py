@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, UInt8
 
-from vcrl.agents.base import Agent, Update, View, follow, needs_copy
+from vcrl.agents.base import Agent, Update, View, follow, needs_copy, spread
 from vcrl.agents.terms import TERMS, present, steps_of, wants_targets, weight_at
 from vcrl.agents.values import DiscreteValues, make_values
 from vcrl.core.keys import Stream, key
@@ -233,7 +233,7 @@ def losses(
     taken = values.taken(q, imagined[0], segment.action[0])
     rl = values.loss(taken, td_target[0])
     named = {"rl": rl if len(states) == 1 else _rl_loss(setup, q, states, td_target, segment)}
-    extra: Metrics = {"q": values.scalar(taken)}
+    extra: Metrics = {"q": values.scalar(taken), "state/spread": spread(states[0])}
     if values.clipped is not None:
         reading = _bootstrap(setup, still(q), chosen, q_target, worth)  # as for the target: compiled once
         extra["value/clipped"] = still(values.clipped(reading, segment.returns, segment.discount)[0])

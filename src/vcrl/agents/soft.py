@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt8
 
-from vcrl.agents.base import View
+from vcrl.agents.base import View, spread
 from vcrl.agents.descent import Descent
 from vcrl.agents.terms import TERMS, wants_targets, weight_at
 from vcrl.agents.values import TwinValues
@@ -76,7 +76,7 @@ def critic_loss(
     states = [online.encoder(images(setup, looks[i, 0], segment.obs)[0]) for i in range(draws)]
     values = [online.q_head(state, segment.action[0]) for state in states]
     loss = sum((jnp.mean(squared_error(value, y)) for value in values), jnp.zeros(()))
-    return loss, {"loss/rl": loss, "q": jnp.mean(values[0])}
+    return loss, {"loss/rl": loss, "q": jnp.mean(values[0]), "state/spread": spread(states[0])}
 
 
 def soft_target(
