@@ -118,6 +118,16 @@ def test_a_difference_is_independent_redraws_of_both():
     assert aggregates.difference(first, first).point == 0
 
 
+def test_differences_of_many_pairs_are_those_of_each():
+    scores = {"a": invented(5, 12), "b": invented(6, 8), "c": invented(7, 12)}
+    pairs = [("a", "b"), ("c", "b"), ("a", "c")]
+    found = aggregates.differences(scores, pairs, "iqm", draws=20_000)
+    for a, b in pairs:
+        alone = aggregates.difference(scores[a], scores[b], "iqm", draws=20_000, seed=1)
+        width = alone.high - alone.low
+        assert found[a, b] == pytest.approx(alone, abs=0.05 * width) and found[a, b].point == alone.point
+
+
 def test_the_seed_alone_decides():
     scores = {"vcr": invented(7, 5)}
     taus = np.linspace(0, 2, 5)

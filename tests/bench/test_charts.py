@@ -1,5 +1,7 @@
 """Figures of aggregates show the numbers they were given."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -165,3 +167,14 @@ def test_every_chart_is_written(kind, tmp_path):
 
 def test_charts_and_statistics_tell_the_same():
     assert FOUND["vcr"]["iqm"] == stats.interval(SCORES["vcr"], stats.iqm)
+
+
+def test_the_non_linear_axis_has_ticks_where_the_runs_are():
+    """Scores of DMControl after long training: all between one half and one."""
+    scores = {
+        m: np.clip(np.random.default_rng(i).normal(0.85, 0.1, (10, 6)), 0, 0.99) for i, m in enumerate("ab")
+    }
+    axis = charts.performance_profiles(scores, draws=50).axes[1]
+    ticks = [float(tick.get_text()) for tick in axis.get_xticklabels()]
+    assert {0.8, 0.9} <= set(ticks) and ticks == sorted(ticks)
+    assert all(b - a > 0.07 for a, b in itertools.pairwise(axis.get_xticks()))

@@ -179,6 +179,22 @@ def test_interval_bars_show_iqm_and_interval():
         figures.interval_bars({"catch": {"vcr": np.array([1.0, np.nan])}})
 
 
+def test_where_names_are_long_seeds_are_counted_below_and_no_title_is_covered():
+    long = {
+        f"chopper-command-{i}": {"playvirtual (bank)": np.arange(15.0), "spr": np.arange(100.0)}
+        for i in range(3)
+    }
+    for scores in (long, {"pong": {"spr": np.arange(5.0)}, "alien": {"spr": np.arange(5.0)}}):
+        figure = figures.interval_bars(scores)
+        figure.draw_without_rendering()
+        for axis in figure.axes:
+            left, right = axis._left_title, axis._right_title
+            if right.get_text():
+                assert not left.get_window_extent().overlaps(right.get_window_extent())
+        told = figure.legends[0].get_title().get_text()
+        assert ("15 to 100 seeds" in told) == (scores is long) == (not figure.axes[0].get_title("right"))
+
+
 def test_seeds_stand_against_what_was_published():
     scores = {
         "pong": {"spr": np.array([1.0, 2.0, 6.0]), "vcr": np.array([4.0])},

@@ -53,6 +53,8 @@ def test_ablations_have_their_difference_to_the_baseline():
     assert sheet.headings == ["Variant", "IQM (%)", "to spr", "Optimality gap (%)", "to spr"]
     assert texts(sheet)[1] == ["VCR (paper)", "39.7", "+6.0", "54.4", "-3.3"]
     assert texts(sheet)[0][2] == texts(sheet)[2][3] == texts(sheet)[2][4] == "-"
+    points = {m: {"iqm": published(x)} for m, x in (("spr", 700.0), ("vcr", 707.0), ("der", 699.8))}
+    assert [row[2] for row in texts(forms.ablation_table(points, "spr", ["iqm"]))] == ["-", "+7", "+0"]
     with pytest.raises(UserError, match="did you mean spr"):
         forms.ablation_table(FOUND, "sqr")
     with pytest.raises(UserError, match="unknown statistic"):

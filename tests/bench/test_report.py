@@ -103,14 +103,14 @@ def test_the_whole_page(make_run, tmp_path, written):
         "8.0 h",
     ):
         assert words in page.text, words
-    games = page.table("task,method,source")
-    assert [row[:4] for row in games] == [
-        ["boxing", "spr", "run", "5"],
-        ["boxing", "vcr", "run", "5"],
-        ["pong", "spr", "run", "5"],
-        ["pong", "vcr", "run", "5"],
+    games = page.table("task,method,score")
+    assert [row[:2] + row[6:8] for row in games] == [
+        ["boxing", "spr", "5", "run"],
+        ["boxing", "vcr", "5", "run"],
+        ["pong", "spr", "5", "run"],
+        ["pong", "vcr", "5", "run"],
     ]
-    assert games[3][7] == "0.90", "the paper's VCR on pong"
+    assert games[3][5] == "0.90", "the paper's VCR on pong"
     assert games[0][8].startswith("5 seeds0: ")
     fields = dict(page.table("field,value"))
     assert fields["budget"] == "100" and fields["sticky"] == "0.0"
@@ -145,7 +145,7 @@ def test_hostile_names_stay_text(make_run, tmp_path, written):
 def test_a_task_without_reference_scores_is_shown_raw(make_run, written):
     page = written(make_run("a", task="gym:Some-v0", suite="gym"))
     assert "no reference scores to normalise with" in page.text and "All tasks together" not in page.text
-    assert page.table("task,method,source")[0][4] == "5.00"
+    assert page.table("task,method,score")[0][2] == "5.00"
 
 
 def test_unequal_seeds_and_a_missing_game_are_said(make_run, tmp_path, written):
@@ -213,10 +213,10 @@ def test_a_bank_and_kept_results_stand_beside_our_runs(make_run, tmp_path, writt
         (bank / f"{name}.json").write_text(json.dumps({"Pong": [1.0, 2.0, 3.0], "Alien": [5.0]}))
     words = (make_run("ours"), "--results", tmp_path / "results", "--bank", tmp_path / "bank")
     page = written(*words)
-    assert [row[:4] for row in page.table("task,method,source") if row[0] == "pong"] == [
-        ["pong", "vcr", "run", "2"],
-        ["pong", "spr (results)", "results", "2"],
-        ["pong", "SPR (bank)", "bank:atari100k", "3"],
+    assert [row[:2] + row[6:8] for row in page.table("task,method,score") if row[0] == "pong"] == [
+        ["pong", "vcr", "2", "run"],
+        ["pong", "spr (results)", "2", "results"],
+        ["pong", "SPR (bank)", "3", "bank:atari100k"],
     ]
     assert "Published runs of others, never mixed with ours: SPR (bank)." in page.text
     assert "TWM" not in page.text, "only what the paper's tables show, unless it is asked for"
@@ -227,7 +227,12 @@ def test_a_bank_alone_needs_no_runs(tmp_path, written):
     bank = tmp_path / "atari100k"
     bank.mkdir()
     (bank / "SPR.json").write_text(json.dumps({"Pong": [1.0, 2.0, 3.0]}))
-    assert "SPR (bank)" in written("--bank", bank).text
+    (bank / "OTRainbow.json").write_text(json.dumps({"Pong": [1.0, 2.0]}))
+    page = written("--bank", bank)
+    assert "SPR (bank)" in page.text and "published runs5" in page.text
+    paper_says = {row[1]: row[5] for row in page.table("task,method,score")}
+    assert paper_says == {"SPR (bank)": "-5.40", "OTRainbow (bank)": "-2.50"}, "which the paper calls OTR"
+    assert "settings" not in page.text, "nothing was set here"
 
 
 def test_settings_that_are_not_the_methods_are_named(make_run, written):
@@ -258,7 +263,17 @@ def test_figures_and_tables_as_files(make_run, tmp_path, written):
         "q-error",
     )
     tables = ("aggregates", "tasks", "ablations", "steps", "time")
-    told = ("games", "aggregates", "ablations", "steps", "dmcontrol", "time", "prediction-head", "noisy-net")
+    told = (
+        "games",
+        "aggregates",
+        "ablations",
+        "ablations-dmcontrol",
+        "steps",
+        "dmcontrol",
+        "time",
+        "prediction-head",
+        "noisy-net",
+    )
     wanted = {f"atari-atari100k-{f}.{kind}" for f in figures for kind in ("pdf", "svg", "png")}
     wanted |= {f"{who}{t}.{kind}" for who, held in (("atari-atari100k-", tables), ("paper-", told))
                for t in held for kind in ("md", "tex")}  # fmt: skip
@@ -268,6 +283,43 @@ def test_figures_and_tables_as_files(make_run, tmp_path, written):
     assert [cell.strip().strip("*") for cell in pong.split("|")[2:5]] == ["14.6", "-20.7", "12.8"]
     hours = (tmp_path / "out" / "tables" / "atari-atari100k-time.tex").read_text()
     assert r"\begin{tabular}" in hours and "Some GPU" in hours
+
+
+def test_the_time_table_knows_how_far_methods_look_ahead(make_run, tmp_path, written):
+    terms = {"spr": {"steps": 5}, "vcr": {"steps": 9}, "cycle": None}
+    written(make_run("a", config={"terms": terms}), make_run("b", method="rainbow"), "--files")
+    table = _cells_of((tmp_path / "out" / "tables" / "atari-atari100k-time.md").read_text())
+    assert [row[1:3] for row in table if row[0] == "atari100k"] == [["rainbow", "-"], ["vcr", "9"]]
+
+
+def test_the_small_ablations_and_dmcontrol_as_the_paper_has_them(make_run, tmp_path, written):
+    for method, score in (("vcr", 14.6), ("vcr-no-noise", -20.7)):  # a human's on pong, and random play's
+        make_run(f"pong-{method}", method=method, scores=(score, score))
+    for budget, score in (("100k", 200.0), ("500k", 800.0)):
+        rules = {"name": f"dmc{budget}"}
+        make_run(budget, "walker-walk", suite="dmc", protocol=rules, scores=(score, score + 100))
+    written(tmp_path / "runs", "--files")
+    tables, figures = tmp_path / "out" / "tables", tmp_path / "out" / "figures"
+    small = _cells(tables / "atari-atari100k-noisy-net.md")
+    assert small["pong"] == ["**1.00**", "0.00"] and small["Task"] == ["vcr", "vcr-no-noise"]
+    control = _cells(tables / "dmcontrol.md")
+    assert control["100k"] == ["walker-walk", "250 \N{PLUS-MINUS SIGN} 71"]
+    assert control["500k"] == ["walker-walk", "850 \N{PLUS-MINUS SIGN} 71"]
+    assert control[""][:2] == ["IQM", "850"], "the last block's, in points of 1000"
+    assert (figures / "atari-atari100k-ablations.pdf").stat().st_size > 1000
+
+
+def _cells_of(text):
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
+
+
+def _cells(path):
+    """Rows of a Markdown table by their first cells; of rows without one, those of the last begin."""
+    found = {}
+    for row in _cells_of(path.read_text()):
+        if row and (row[0] or row[1] == "IQM"):
+            found[row[0]] = row[1:]
+    return found
 
 
 def test_mixed_protocols_are_said_in_the_tables_too(make_run, tmp_path, written):

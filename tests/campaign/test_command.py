@@ -72,7 +72,7 @@ def test_a_real_run_and_its_settings(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run.status["state"] == "done" and run.record["config"]["batch"] == 4
     assert run.record["facts"]["command"].startswith("vcrl train rainbow catch --seeds=0:2")
     main(line.split())
-    assert "1 runs, 1 done, 0 to do" in capsys.readouterr().out
+    assert "1 run, 1 done, 0 to do" in capsys.readouterr().out
     (body,) = [json.loads(p.read_text()) for p in (tmp_path / "campaign").glob("*/campaign.json")]
     assert body["runs"][0]["folder"] == str(path.relative_to(tmp_path))
 

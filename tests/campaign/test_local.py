@@ -139,6 +139,37 @@ def test_killed_and_run_again(tmp_path: Path, quick: Quick):
     assert quick(asking(tmp_path))[0] == 0 and states(tmp_path) == ["done"] * 4
 
 
+def test_killed_while_it_compiles_and_run_again_at_once(tmp_path: Path, quick: Quick):
+    """A run that is slow to save, as one that compiles, is waited for: longer than a stranger's."""
+    process = begin(tmp_path)
+    run = int((find_runs(tmp_path)[0] / "lock").read_text())
+    os.kill(run, signal.SIGSTOP)
+    process.kill()
+    process.communicate(timeout=20)
+    later = subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(1); os.kill({run}, 18)"])
+    code, said = quick(asking(tmp_path))  # its patience with strangers is 0.3 seconds
+    assert code == 0 and states(tmp_path) == ["done"] * 4 and later.wait() == 0
+    assert f"waiting for spr catch 0-3 (pid {run}) to save: its campaign was killed" in said
+
+
+def test_a_run_whose_supervisor_was_killed_saves_before_it_is_tried_again(tmp_path: Path):
+    ask = asking(tmp_path, methods="vcr", tasks="catch")
+    engine = Local(
+        make_campaign(ask, scouts(ask), Machine((), None, 2), None, Clock(tmp_path, "cpu")), 1, FAKE
+    )
+    wait_for(lambda: engine.poll() and states(tmp_path) == ["running"])
+    run = int((find_runs(tmp_path)[0] / "lock").read_text())
+    os.kill(run, signal.SIGSTOP)
+    next(iter(engine.running.values()))[1].process.kill()
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        assert engine.poll() and len(attempts(tmp_path)) == 1
+        time.sleep(0.05)
+    os.kill(run, signal.SIGCONT)
+    wait_for(lambda: not engine.poll())
+    assert states(tmp_path) == ["done"] and len(attempts(tmp_path)) == 2
+
+
 def test_a_second_interrupt_ends_at_once(tmp_path: Path):
     process = begin(tmp_path, "60")
     child = int((find_runs(tmp_path)[0] / "lock").read_text())

@@ -1,11 +1,14 @@
 """Suites say what the rest of the package says, and refuse what does not exist."""
 
+from pathlib import Path
+
 import pytest
 
 from vcrl.campaign import suites
+from vcrl.campaign.ask import make_ask
 from vcrl.core.errors import UserError
 from vcrl.envs.registry import TASKS
-from vcrl.training.plan import PROTOCOLS
+from vcrl.training.plan import PROTOCOLS, make_plan
 
 
 @pytest.mark.parametrize("suite", suites.SUITES.values(), ids=lambda suite: suite.name)
@@ -21,6 +24,15 @@ def test_a_suite_agrees_with_protocols_and_tasks(suite: suites.Suite):
         assert suite.score == PROTOCOLS[suite.protocol].score
     else:
         assert suite.missing == list(suite.tasks), "what can be trained needs a protocol"
+
+
+@pytest.mark.parametrize("suite", suites.SUITES.values(), ids=lambda suite: suite.name)
+def test_a_campaign_trains_by_the_protocol_of_its_suite(suite: suites.Suite, tmp_path: Path):
+    ask = make_ask(suite.name, "vcr", suite.tasks[0], [0], tmp_path, {}, {})
+    plan = make_plan("vcr", suite.tasks[0], [0], protocol=ask.options["protocol"])
+    assert plan.protocol == PROTOCOLS[suite.protocol]
+    other = make_ask("dmc500k", "vcr", "walker-walk", [0], tmp_path, {"protocol": "dmc100k"}, {})
+    assert "--protocol=dmc100k" in other.words("vcr", "walker-walk", [0]), "what is said counts"
 
 
 def test_sizes():

@@ -93,6 +93,28 @@ def difference(
     return Interval(float(of(runs[0]) - of(runs[1])), *_percentiles(a - b, level))
 
 
+def differences(
+    scores: Matrices,
+    pairs: Sequence[tuple[str, str]],
+    statistic: str = "iqm",
+    *,
+    draws: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[tuple[str, str], Interval]:
+    """The same for many pairs: each method is redrawn once, independently of all others."""
+    (of,) = _chosen([statistic], 1.0).values()
+    points: dict[str, float] = {}
+    drawn: dict[str, np.ndarray] = {}
+    for place, name in enumerate(dict.fromkeys(name for pair in pairs for name in pair)):
+        runs = present(scores[name], name)
+        points[name] = float(of(runs))
+        drawn[name] = of(resample(runs, draws, np.random.default_rng((seed, place))))
+    return {
+        (a, b): Interval(points[a] - points[b], *_percentiles(drawn[a] - drawn[b], level)) for a, b in pairs
+    }
+
+
 def profiles(
     scores: Matrices,
     taus: np.ndarray,

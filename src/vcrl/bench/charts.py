@@ -169,8 +169,14 @@ def room_by_runs(found: Mapping[str, Band]) -> np.ndarray:
 def _spread_ticks(taus: np.ndarray, x: np.ndarray) -> list[tuple[float, float]]:
     """Round scores and where they stand, as many as fit; zero and one come first."""
     span = max(float(np.abs(taus).max()), 1e-9)
-    sizes = [base * 10.0**e for e in range(int(np.floor(np.log10(span))) - 2, 7) for base in (1, 2, 5)]
-    wanted = [0.0, 1.0, *(sign * size for size in reversed(sizes) for sign in (1, -1))]
+    powers = [10.0**e for e in range(int(np.floor(np.log10(span))) - 2, 7)]
+    sizes = [base * power for power in powers for base in (1, 2, 5)]
+    between = [base * power for power in powers for base in (3, 4, 6, 7, 8, 9)]  # where those leave room
+    wanted = [
+        0.0,
+        1.0,
+        *(sign * x for group in (sizes, between) for x in reversed(group) for sign in (1, -1)),
+    ]
     kept: list[tuple[float, float]] = []
     for value in wanted:
         if taus[0] <= value <= taus[-1]:

@@ -6,19 +6,24 @@ Beside them stand the paper's own tables in the same forms, filled with what it 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from vcrl.bench import figures, forms, paper
 from vcrl.bench.aggregates import Aggregates, published, runs_per_task
 from vcrl.bench.gather import Benchmark
 from vcrl.bench.latex import latex
 from vcrl.bench.pictures import Picture
-from vcrl.bench.scores import Origin
+from vcrl.bench.scores import Found
+from vcrl.bench.stats import Interval
 from vcrl.bench.tables import Sheet, sheet_markdown
 from vcrl.envs.atari_scores import SCORES
 from vcrl.runs.files import write_atomic, writing
 
 KINDS = ("pdf", "svg", "png")
 STATISTICS = ("iqm", "optimality_gap")
+ROOM = 8  # methods whose means and deviations fit on a page beside each other; of more, the means alone
+# The paper's tables of normalised scores on a few games: a method and what it is without one part.
+SMALL = {"noisy-net": ("vcr", "vcr-no-noise"), "prediction-head": ("spr", "spr-no-prediction")}
 
 
 def write_figures(out: Path, part: Benchmark, pictures: Sequence[Picture]) -> list[Path]:
@@ -43,19 +48,24 @@ def write_tables(out: Path, sheets: Mapping[str, Sheet]) -> list[Path]:
     return written
 
 
-def sheets_of(part: Benchmark, found: Aggregates, origins: Sequence[Origin]) -> dict[str, Sheet]:
+def sheets_of(part: Benchmark, found: Aggregates, read: Found) -> dict[str, Sheet]:
     """The paper's tables, filled with the numbers of a benchmark: those for which it has any."""
     mark = f" (mixed protocols: {part.mixed})" if part.mixed else ""
-    held: dict[str, dict[str, forms.Measured]] = {name: {} for name in part.names}
-    names = [name for (_, name), rows in part.cells.items() for _ in rows]
-    rows = [row for mine in part.cells.values() for row in mine]
-    held |= forms.measured(rows, names)
+    held = _held(part)
+    shown = held
+    if len(held) > ROOM:
+        shown = {
+            name: {task: forms.Measured(at.mean) for task, at in tasks.items()}
+            for name, tasks in held.items()
+        }
     foot = {
         title: {m: at[key].point for m, at in found.items()}
         for key, title in (("iqm", "IQM"), ("optimality_gap", "Optimality gap"))
         if found
     }
-    sheets = {"tasks": forms.task_table(held, part.tasks, foot=foot, caption=f"Scores on {part.title}{mark}")}
+    sheets = {
+        "tasks": forms.task_table(shown, part.tasks, foot=foot, caption=f"Scores on {part.title}{mark}")
+    }
     if found:
         counts = {m: "{} to {}".format(*c) if c[0] != c[1] else str(c[0]) for m, c in _counts(part).items()}
         caption = f"Aggregates of {part.title} over {len(part.common)} tasks{mark}"
@@ -69,10 +79,34 @@ def sheets_of(part: Benchmark, found: Aggregates, origins: Sequence[Origin]) -> 
         tasks = [task for task in part.tasks if all(task in scores for scores in both.values())]
         if tasks:
             sheets["steps"] = forms.steps_table(both, tasks, caption=f"Imagined steps of VCR{mark}")
-    costs = _costs(part, origins)
+    for title, pair in SMALL.items():
+        if set(pair) <= held.keys():
+            caption = f"{title.capitalize().replace('-', ' ')}, normalised scores{mark}"
+            sheets[title] = forms.task_table(_normalised(part, pair), decimals=2, caption=caption)
+    costs = _costs(part, read)
     if costs:
         sheets["time"] = forms.time_table(costs)
     return {f"{part.id}-{name}": sheet for name, sheet in sheets.items()}
+
+
+def control_sheet(parts: Sequence[tuple[Benchmark, Aggregates]]) -> dict[str, Sheet]:
+    """The paper's table of DMControl: all budgets that there are, aggregates in points of 1000 as it has them."""
+    blocks: dict[str, dict[str, dict[str, forms.Measured]]] = {}
+    foots: dict[str, dict[str, dict[str, float]]] = {}
+    marks = []
+    for part, found in parts:
+        if part.suite == "dmc":
+            name = part.protocol.removeprefix("dmc")
+            blocks[name] = _held(part)
+            foots[name] = {
+                title: {method: paper.DMC_BEST * at[key].point for method, at in found.items()}
+                for key, title in (("iqm", "IQM"), ("optimality_gap", "Optimality gap"), ("median", "Median"))
+                if found
+            }
+            marks += [part.mixed] if part.mixed else []
+    told = f" (mixed protocols: {'; '.join(marks)})" if marks else ""
+    caption = f"DMControl, all budgets{told}"
+    return {"dmcontrol": forms.dmc_table(blocks, foots=foots, caption=caption)} if blocks else {}
 
 
 def paper_sheets() -> dict[str, Sheet]:
@@ -112,6 +146,12 @@ def paper_sheets() -> dict[str, Sheet]:
             percent=True,
             caption="Ablations on Atari 100k, as printed in the VCR paper",
         ),
+        "ablations-dmcontrol": forms.ablation_table(
+            {row.method: _points(row) for rows in paper.ablations()["dmc100k"].values() for row in rows},
+            "SPR",
+            STATISTICS,
+            caption="Ablations on DMControl 100k, in points of 1000, as printed in the VCR paper",
+        ),
         "steps": forms.steps_table(
             paper.imagined_steps(), caption="VCR with K = 5 and K = 9, as printed in the VCR paper"
         ),
@@ -135,6 +175,31 @@ def paper_sheets() -> dict[str, Sheet]:
     return {f"paper-{name}": sheet for name, sheet in sheets.items()}
 
 
+def _points(row: paper.Aggregate) -> dict[str, Interval]:
+    values = {key: getattr(row, key) for key in STATISTICS}
+    return {key: published(value) for key, value in values.items() if value is not None}
+
+
+def _held(part: Benchmark) -> dict[str, dict[str, forms.Measured]]:
+    """Raw scores by method and task, both in the order of the benchmark."""
+    pairs = [(task, name) for name in part.names for task in part.tasks if (task, name) in part.cells]
+    rows = [row for pair in pairs for row in part.cells[pair]]
+    return forms.measured(rows, [name for task, name in pairs for _ in part.cells[task, name]])
+
+
+def _normalised(part: Benchmark, names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Means of normalised scores by method and task, on the tasks that all of them have."""
+    tasks = [task for task in part.tasks if all((task, name) in part.cells for name in names)]
+    return {
+        name: {
+            task: sum(r.normalised for r in rows) / len(rows)
+            for task in tasks
+            if (rows := part.cells[task, name])
+        }
+        for name in names
+    }
+
+
 def _dmc_foot(protocol: str) -> dict[str, dict[str, float]]:
     rows = {"IQM": "iqm", "Optimality gap": "optimality_gap", "Median": "median"}
     found: dict[str, dict[str, float]] = {}
@@ -149,18 +214,29 @@ def _counts(part: Benchmark) -> dict[str, tuple[int, int]]:
     return {name: runs_per_task(values) for name, values in part.on_common().items()}
 
 
-def _costs(part: Benchmark, origins: Sequence[Origin]) -> list[forms.Cost]:
-    """The mean of what a training took, by method and hardware."""
-    machines = {(o.where, o.task, o.method, o.config_hash): o.hardware or "not recorded" for o in origins}
-    spent: dict[tuple[str, str], list[float]] = {}
-    for (_, name), rows in part.cells.items():
+def _costs(part: Benchmark, found: Found) -> list[forms.Cost]:
+    """The mean of what a training took, by method, number of imagined steps and hardware."""
+    machines = {
+        (o.where, o.task, o.method, o.config_hash): o.hardware or "not recorded" for o in found.origins
+    }
+    spent: dict[tuple[str, int | None, str], list[float]] = {}
+    for (_, name), rows in sorted(part.cells.items(), key=lambda cell: part.names.index(cell[0][1])):
         for row in rows:
             machine = machines.get((row.where, row.task, row.method, row.config_hash))
             if machine is not None and math.isfinite(row.seconds):
-                spent.setdefault((name, machine), []).append(row.seconds)
+                steps = _imagined(found.configs.get(row.config_hash, {}))
+                spent.setdefault((name, steps, machine), []).append(row.seconds)
     return [
         forms.Cost(
-            part.protocol, name, None, sum(times) / len(times) / 3600, machine, f"{len(times)} trainings"
+            part.protocol, name, steps, sum(times) / len(times) / 3600, machine, f"{len(times)} trainings"
         )
-        for (name, machine), times in spent.items()
+        for (name, steps, machine), times in spent.items()
     ]
+
+
+def _imagined(config: Mapping[str, Any]) -> int | None:
+    """K of a run: the most steps that any of its terms looks ahead."""
+    terms = config.get("terms")
+    parts = terms.values() if isinstance(terms, dict) else ()
+    found = [one["steps"] for one in parts if isinstance(one, dict) and isinstance(one.get("steps"), int)]
+    return max(found, default=None)

@@ -26,6 +26,7 @@ from vcrl.bench.looks import (
     looks,
     panels,
     save,
+    seeds_text,
     steps_axis,
 )
 from vcrl.bench.stats import band, tasks_of
@@ -124,8 +125,11 @@ def q_error_curves(
 def interval_bars(scores: Mapping[str, Mapping[str, np.ndarray]], *, label: str = "score") -> Figure:
     """IQM with its 95% interval for every method, a panel per task; markers are the runs, where few."""
     styles = looks(m for task in scores.values() for m in task)
-    height = 0.30 * len(styles) + 0.75
-    figure, axes = panels(list(scores), size=(2.6, height), extra=0.3)
+    width, height = 2.6, 0.30 * len(styles) + 0.75
+    figure, axes = panels(list(scores), size=(width, height), extra=0.3)
+    room = width - 0.2 - 0.062 * max(map(len, styles), default=0)  # inches beside the names, about
+    counts = {task: [len(runs) for runs in methods.values()] for task, methods in scores.items()}
+    crowded = any(0.09 * len(task) + 0.06 * len(seeds_text(counts[task])) > room for task in scores)
     for axis, (task, methods) in zip(axes, scores.items(), strict=True):
         for row, (method, look) in enumerate(styles.items()):
             if method not in methods:
@@ -142,10 +146,15 @@ def interval_bars(scores: Mapping[str, Mapping[str, np.ndarray]], *, label: str 
         axis.tick_params(axis="y", length=0)
         axis.spines["left"].set_visible(False)
         axis.grid(axis="x", color="#e6e6e6", linewidth=0.6)
-        axis.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
-        count_seeds(axis, (len(runs) for runs in methods.values()))
+        axis.use_sticky_edges = False  # bars need a margin too
+        axis.margins(x=0.05)
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=4 if room > 1.6 else 2, steps=[1, 2, 2.5, 5, 10]))
+        if not crowded:
+            count_seeds(axis, counts[task])
     label_edges(axes, label, "")
     notes = ["ticks: IQM over seeds", "bars: 95% bootstrap interval"]
+    if crowded:
+        notes.insert(0, seeds_text([count for at in counts.values() for count in at]))
     if any(line.get_label() == "_seed" for axis in axes for line in axis.lines):
         notes.append("markers: single seeds")
     title = fit_notes(notes, figure.get_size_inches()[0])

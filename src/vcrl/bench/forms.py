@@ -94,7 +94,7 @@ def ablation_table(
             [
                 GAP
                 if base is None or name not in one or variant == baseline
-                else Cell(_signed(one[name].point - base.point, percent))
+                else Cell(_signed(one[name].point - base.point, percent, like=base.point))
                 for variant, one in found.items()
             ]
         )
@@ -271,15 +271,16 @@ def _interval(value: Interval | None, percent: bool) -> tuple[str, str]:
     return point, f"[{low}, {high}]" if np.isfinite(value.low) and value.low < value.high else ""
 
 
-def _short(value: float, percent: bool = False) -> str:
-    """Fractions with three decimals, or as percent with one; scores of hundreds without any."""
+def _short(value: float, percent: bool = False, like: float | None = None) -> str:
+    """Fractions with three decimals, or as percent with one; scores of hundreds, or `like` such, without any."""
     if percent:
         return f"{100 * value:z.1f}"
-    return f"{value:z.3f}" if abs(value) < 10 else f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
+    size = abs(value if like is None else like)
+    return f"{value:z.3f}" if size < 10 else f"{value:z,.1f}" if size < 100 else f"{value:z,.0f}"
 
 
-def _signed(value: float, percent: bool) -> str:
-    text = _short(value, percent)
+def _signed(value: float, percent: bool, like: float) -> str:
+    text = _short(value, percent, like)
     return text if text.startswith("-") else f"+{text}"
 
 

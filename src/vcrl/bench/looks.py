@@ -144,10 +144,12 @@ def short(steps: float, largest: float) -> str:
 
 def count_seeds(axis: Axes, counts: Iterable[int]) -> None:
     """How many seeds stand behind a panel, in its upper right corner."""
-    counts = list(counts)
+    axis.set_title(seeds_text(list(counts)), loc="right", fontsize=7, color=QUIET)
+
+
+def seeds_text(counts: Sequence[int]) -> str:
     low, high = min(counts, default=0), max(counts, default=0)
-    text = f"{low} to {high} seeds" if low != high else f"{low} seed{'s' * (low != 1)}"
-    axis.set_title(text, loc="right", fontsize=7, color=QUIET)
+    return f"{low} to {high} seeds" if low != high else f"{low} seed{'s' * (low != 1)}"
 
 
 def fit_notes(notes: Sequence[str], room: float) -> str:

@@ -23,6 +23,19 @@ NAMES = {
     "vcr": "VCR",
     "vcr-k9": "VCR K=9",
 }
+# Those of its table of DMControl; and what banks call methods of either table, where a bank's DrQ on Atari is another.
+CONTROL = {
+    "sac-ae": "SAC+AE",
+    "curl": "CURL",
+    "drq": "DrQ",
+    "spr": "SPR",
+    "playvirtual": "PlayVirtual",
+    "vcr": "VCR",
+}
+BANKED = {
+    "atari": {"OTRainbow": "OTR", "DrQ_eps": "DrQ", "DrQ": ""},
+    "dmc": {"CURL_rerun": ""},
+}
 # Behind each of the paper's numbers; its text gives ten for VCR, and we take K = 9 to be no different.
 RUNS = {
     "DER": 100,
@@ -90,6 +103,14 @@ class Range(NamedTuple):
 def normalise(task: str, score: float) -> float:
     """On the scale on which random play has 0 and a human 1."""
     return registry.normalise(registry.find(task), score)
+
+
+def name_of(suite: str, method: str) -> str:
+    """What the paper's table of a suite calls a method of ours or of a bank; empty where it has no such method."""
+    ours = CONTROL if suite == "dmc" else NAMES
+    printed = dmc()["dmc100k"] if suite == "dmc" else scores()
+    found = ours.get(method, BANKED.get(suite, {}).get(method, method))
+    return found if found in printed else ""
 
 
 @cache

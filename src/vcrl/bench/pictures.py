@@ -50,6 +50,18 @@ def pictured(
                     lambda: charts.performance_profiles(part.on_common(), tasks=part.common),
                 )
             )
+    base = next((name for name in ("spr", "vcr") if name in found), None)
+    variants = [name for name in found if base is not None and name.startswith(("spr-", "vcr-"))]
+    if base is not None and variants:
+        chosen = {name: at for name, at in found.items() if name in ("spr", "vcr", *variants)}
+        pictures.append(
+            Picture(
+                "Ablations",
+                f"Interquartile mean and optimality gap of {', '.join(chosen)} beside those of {base}.",
+                f"Variants of spr and vcr; the dashed line is {base}, whiskers are 95% intervals.",
+                lambda: charts.ablation_bars(chosen, base),
+            )
+        )
     if chances:
         pictures.append(
             Picture(
@@ -123,7 +135,10 @@ class Curves(NamedTuple):
 def _curves(part: Benchmark, own: Sequence[str]) -> Curves:
     """Curves from the logs of run folders, at the steps that all seeds of a method have; damaged logs have none."""
     found = Curves({}, {})
-    for (task, name), rows in part.cells.items():
+    for task, name in [
+        (task, name) for task in part.tasks for name in part.names if (task, name) in part.cells
+    ]:
+        rows = part.cells[task, name]
         if name not in own or any(row.source != "run" for row in rows):
             continue
         seeds = [row.seed for row in rows]

@@ -30,7 +30,7 @@ from vcrl.runs.files import write_atomic, writing
 NAMES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
 FEW = 4  # seeds, as in `bench/page.py`, or methods
 DASH = "-"
-COMPARED = 60  # pairs of methods, above which a table of all of them is no longer read
+COMPARED = 30  # pairs of methods, above which a table of all of them is no longer read
 ADVISED = 2  # pairs, where methods are few, for which the seeds needed are worked out; each takes seconds
 
 
@@ -70,10 +70,13 @@ def report(
 
 def _files(out: Path, found: Found, parts: Sequence[Benchmark]) -> list[Path]:
     written: list[Path] = []
+    held: list[tuple[Benchmark, Aggregates]] = []
     for part in parts:
         here, chances = _compared(part)
-        written += export.write_tables(out, export.sheets_of(part, here, found.origins))
+        held.append((part, here))
+        written += export.write_tables(out, export.sheets_of(part, here, found))
         written += export.write_figures(out, part, pictured(part, here, chances))
+    written += export.write_tables(out, export.control_sheet(held))
     return [*written, *export.write_tables(out, export.paper_sheets())]
 
 
@@ -94,12 +97,14 @@ def _page(found: Found, parts: Sequence[Benchmark]) -> list[str]:
     links += ['<li><a href="#provenance">provenance</a></li>'] if found.origins else []
     links += ['<li><a href="#left-out">left out</a></li>']
     lines += [f'<nav aria-label="parts"><ul>{"".join(links)}</ul></nav>', "</header>", '<main id="main">']
+    shown, what = (own, "trainings (seeds)") if own else (found.rows, "published runs")
+    names = {name for part in parts for name in (part.own() if own else part.names)}
     lines += [
         web.cards(
             [
-                ("trainings (seeds)", f"{len(own):,}"),
-                ("methods", str(len({name for part in parts for name in part.own()}))),
-                ("tasks", str(len({(row.suite, row.task) for row in own}))),
+                (what, f"{len(shown):,}"),
+                ("methods", str(len(names))),
+                ("tasks", str(len({(row.suite, row.task) for row in shown}))),
                 *_spent(own, _on_gpu(found.origins)),
                 ("left out", str(len(found.left_out))),
             ]
@@ -203,11 +208,12 @@ def _aggregates(part: Benchmark, found: Aggregates, mark: str) -> list[str]:
     for method, told in paper.aggregates().items() if full else ():
         runs = paper.RUNS.get(method)
         cells = [Cell(f"{told[key]:.3f}", told[key]) if key in told else Cell(DASH) for key in NAMES]
-        rows.append([Cell(f"{method} (printed in the paper)"), Cell(str(runs or DASH), runs), *cells])
+        rows.append([Cell(f"{method} (paper)"), Cell(str(runs or DASH), runs), *cells])
+    printed = " What is marked (paper) is what the paper printed." if full else ""
     note = (
         f"Normalised scores over {_count(len(part.common), 'task')} that every method has, with 95% "
         "stratified-bootstrap intervals over seeds. Random play is 0; 1 is a human, or the best possible. A smaller "
-        "optimality gap is better."
+        f"optimality gap is better.{printed}"
     )
     return [
         f"<h3>All tasks together{mark}</h3>",
@@ -240,8 +246,9 @@ def _improvement(part: Benchmark, chances: Mapping[tuple[str, str], Interval], m
         return []
     matrices, own = part.on_common(), part.own()
     rows, advice = [], []
+    gaps = aggregates.differences(matrices, list(chances))
     for (first, second), chance in chances.items():
-        gap = aggregates.difference(matrices[first], matrices[second], "iqm")
+        gap = gaps[first, second]
         least = min(aggregates.runs_per_task(matrices[name])[0] for name in (first, second))
         word = (
             "not judged"
@@ -269,7 +276,7 @@ def _improvement(part: Benchmark, chances: Mapping[tuple[str, str], Interval], m
     headings = [
         Heading("method"),
         Heading("against"),
-        Heading("probability that a run of it is better", True),
+        Heading("P(improvement)", True),
         Heading("difference of IQM", True),
         Heading("it is"),
     ]
@@ -277,9 +284,14 @@ def _improvement(part: Benchmark, chances: Mapping[tuple[str, str], Interval], m
         f"<h3>One method against another{mark}</h3>",
         web.table(headings, rows, label="probability of improvement", sortable=True),
     ]
+    some = (
+        "Of so many methods, the highest of ours against all others. "
+        if len(own) > len({f for f, _ in chances}) + 1
+        else ""
+    )
     lines.append(
-        '<p class="quiet">Of very many methods, the highest of ours against all others. '
-        "Undecided where the 95% interval of the difference holds 0; "
+        f'<p class="quiet">{some}P(improvement): the probability that a run of it scores above one of the other. '
+        "Undecided where the 95% interval of the difference of IQM holds 0; "
         f"with fewer than {FEW} seeds nothing is judged.</p>"
     )
     return [*lines, *([web.items(advice)] if advice else [])]
@@ -291,12 +303,12 @@ def _games(part: Benchmark, mark: str) -> list[str]:
     headings = [
         Heading("task"),
         Heading("method"),
-        Heading("source"),
-        Heading("seeds", True),
         Heading("score", True),
-        Heading("95% interval of the mean", True),
+        Heading("95% interval", True),
         Heading("normalised", True),
         Heading("the paper's", True),
+        Heading("seeds", True),
+        Heading("source"),
         Heading("every seed"),
     ]
     rows, filters = [], []
@@ -309,19 +321,19 @@ def _games(part: Benchmark, mark: str) -> list[str]:
             point = float(values.mean())
             spread = interval([values], mean) if len(values) > 1 else None
             normal = float(np.mean([row.normalised for row in mine]))
-            known = told.get((task, paper.NAMES.get(mine[0].method, mine[0].method)))
+            known = told.get((task, paper.name_of(part.suite, mine[0].method)))
             rows.append(
                 [
                     Cell(task),
                     Cell(method),
-                    Cell(mine[0].source),
-                    Cell(str(len(mine)), len(mine)),
                     Cell(number_text(point), point),
                     Cell(f"[{number_text(spread.low)}, {number_text(spread.high)}]", spread.low)
                     if spread
                     else Cell(DASH),
                     Cell(f"{normal:z.3f}", normal) if math.isfinite(normal) else Cell(DASH),
                     Cell(number_text(known.score), known.score) if known else Cell(DASH),
+                    Cell(str(len(mine)), len(mine)),
+                    Cell(mine[0].source),
                     Cell(_every(mine), len(mine)),
                 ]
             )
@@ -330,7 +342,7 @@ def _games(part: Benchmark, mark: str) -> list[str]:
         f"<h3>Every task{mark}</h3>",
         web.filters(name, part.names),
         web.table(headings, rows, label="scores of every task", name=name, sortable=True, filters=filters),
-        '<p class="quiet">Score: mean over seeds of the mean raw score of the final evaluation. '
+        '<p class="quiet">Score: mean over seeds of the mean raw score of the final evaluation, and its interval. '
         "The paper's numbers are means it printed, and are part of no figure.</p>",
     ]
 
@@ -342,7 +354,9 @@ def _every(rows: Sequence[Score]) -> Html:
 
 def _against_paper(part: Benchmark, found: Found) -> list[str]:
     """What differs from the paper: scores, seeds, tasks, settings."""
-    lines: list[str] = []
+    if not part.own():
+        return []
+    lines: list[str | Html] = []
     told = {row.task for row in scores.read_paper().rows if row.protocol == part.protocol}
     if told:
         missing = sorted(told - set(part.tasks))
@@ -355,12 +369,15 @@ def _against_paper(part: Benchmark, found: Found) -> list[str]:
     else:
         lines.append(f"The paper has no numbers for {part.title}.")
     changed: dict[str, None] = {}
-    for row in part.rows:
+    alike = {(row.config_hash, row.method, row.task): row for row in part.rows if row.source == "run"}
+    for row in alike.values():
         config = found.configs.get(row.config_hash)
-        if row.source == "run" and config is not None:
+        if config is not None:
             changed.update(dict.fromkeys(_changes(row, config)))
     lines += changed or [
-        "All settings are those of the methods as this version has them (`vcrl methods NAME`)."
+        Html(
+            "All settings are those of the methods as this version has them (<code>vcrl methods NAME</code>)."
+        )
     ]
     return [
         "<h3>What differs from the paper</h3>",
@@ -492,8 +509,8 @@ def _provenance(origins: Sequence[Origin]) -> list[str]:
         ),
         Heading("wall clock", True),
         Heading("finished"),
-        Heading("command", wrap=True),
-        Heading("folder", wrap=True),
+        Heading("folder"),
+        Heading("command"),
     ]
     rows = [
         [
@@ -508,8 +525,8 @@ def _provenance(origins: Sequence[Origin]) -> list[str]:
             Cell(o.hardware or DASH),
             Cell(clock(o.seconds), o.seconds) if math.isfinite(o.seconds) else Cell(DASH),
             Cell(o.finished or DASH),
-            Cell(o.command or DASH),
             Cell(o.where),
+            Cell(o.command or DASH),
         ]
         for o in origins
     ]

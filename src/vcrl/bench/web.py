@@ -116,8 +116,8 @@ def filters(name: str, methods: Iterable[str]) -> str:
 
 def figure(drawn: Figure, alt: str, caption: str, label: str) -> str:
     """A figure inside the page; a wide one scrolls in its own box on a narrow screen instead of shrinking to dust."""
-    wide = drawn.get_size_inches()[0] > 5.5
-    kind = ' class="wide"' if wide else ""
+    inches = drawn.get_size_inches()[0]
+    kind = ' class="huge"' if inches > 9 else ' class="wide"' if inches > 5.5 else ""
     box = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">'
     width = round(
         120 * drawn.get_size_inches()[0]

@@ -74,7 +74,9 @@ def make_ask(
         raise UserError("no seeds: give for example --seeds 0:10 or --seeds 0,3,7")
     if min(wanted) < 0 or len(set(wanted)) < len(wanted):
         raise UserError(f"--seeds {','.join(map(str, wanted))}: each seed once, counted from 0")
-    options = {**options, "protocol": options.get("protocol") or None}
+    # A training would take the usual protocol of its task, which is not that of every suite.
+    own = None if found.protocol == suites.usual_protocol(found.room) else found.protocol
+    options = {**options, "protocol": options.get("protocol") or own}
     return Ask(found.name, chosen, which, tuple(sorted(wanted)), out.absolute(), options, changes)
 
 

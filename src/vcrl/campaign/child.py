@@ -15,6 +15,7 @@ from vcrl.runs.reading import read_status
 
 TRAIN = (sys.executable, "-m", "vcrl.cli")  # a tuple, so that tests can put something quicker in its place
 PR_SET_PDEATHSIG = 1
+PARENT = "VCRL_CAMPAIGN"  # in a training's environment: the process that started it
 
 
 class Child(NamedTuple):
@@ -49,7 +50,7 @@ def start(
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
+                env={**os.environ, **environment, PARENT: str(os.getpid())},
                 start_new_session=True,
             )
     return Child(process, log, at)
@@ -84,6 +85,16 @@ def last_line(log: Path, start: int) -> str:
     except OSError:
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
+
+
+def orphaned(pid: str) -> bool:
+    """Whether a process is a training whose campaign is dead: it was told so, and will save and let go."""
+    try:
+        given = Path(f"/proc/{int(pid)}/environ").read_bytes().split(b"\0")
+    except (OSError, ValueError):
+        return False
+    named = [word.partition(b"=")[2] for word in given if word.startswith(f"{PARENT}=".encode())]
+    return bool(named) and not Path(f"/proc/{named[0].decode('ascii', 'replace')}").exists()
 
 
 def supervise(cores: str, parent: int, command: Sequence[str]) -> None:

@@ -3,9 +3,10 @@
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from vcrl.campaign.child import TRAIN, Child, start, verdict
-from vcrl.campaign.plan import Campaign
+from vcrl.campaign.plan import Campaign, holder
 from vcrl.campaign.progress import log_of
 from vcrl.campaign.work import Queue, Work
 
@@ -20,7 +21,8 @@ class Local:
     def poll(self) -> bool:
         for slot, (work, child) in list(self.running.items()):
             code = child.process.poll()
-            if code is not None:
+            # Where only the process above the training was killed, the training is still to save and let go.
+            if code is not None and not (code < 0 and holder(work.job.path)):
                 del self.running[slot]
                 self.queue.ended(work, *verdict(work.job.path, child, code))
         machine = self.campaign.machine
@@ -48,10 +50,10 @@ class Local:
 
 
 def end(child: Child) -> None:
-    """With the processes of its emulators."""
-    if child.process.poll() is None:
+    """With the processes of its emulators, and with a training that outlived the process above it."""
+    with suppress(ProcessLookupError):
         os.killpg(child.process.pid, signal.SIGKILL)
-        child.process.wait()
+    child.process.wait()
 
 
 def slot_name(slot: str) -> str:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from vcrl.campaign import cluster, slurm
 from vcrl.campaign.ask import Ask
-from vcrl.campaign.child import TRAIN
+from vcrl.campaign.child import TRAIN, orphaned
 from vcrl.campaign.local import Local
 from vcrl.campaign.machine import elsewhere, free_disk, list_gpus, machine
 from vcrl.campaign.plan import Campaign, holder, make_campaign, scouted
@@ -28,7 +28,8 @@ from vcrl.runs.files import write_atomic, writing
 
 ENGINES = ("local", "ray", "slurm")
 POLL_SECONDS = 0.2
-PATIENCE = 10.0  # seconds for runs of a campaign that was just killed to save and let go
+PATIENCE = 10.0  # seconds for runs that somebody else writes
+SAVING = 300.0  # the same for those of a campaign that was killed: they may have to compile before they save
 SLURM_CORES = 16
 PLAIN_WIDTH = 160  # of a table in a file
 
@@ -99,14 +100,18 @@ def held(plan: Campaign, log: Console) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"this campaign is running already ({folder}): wait for it or stop it") from None
-        until = time.monotonic() + PATIENCE
+        begun, waited_for = time.monotonic(), set[str]()
         while busy := [(job, pid) for job in plan.todo if (pid := holder(job.path))]:
-            if time.monotonic() > until:
-                job, pid = busy[0]
-                raise UserError(
-                    f"another process (pid {pid}) is writing {job.name}: wait for it, leave it out with --methods or "
-                    f"--tasks, or choose another --out ({job.path})"
-                )
+            for job, pid in busy:
+                saving = orphaned(pid)
+                if saving and pid not in waited_for:
+                    log.print(f"waiting for {job.name} (pid {pid}) to save: its campaign was killed")
+                    waited_for.add(pid)
+                if time.monotonic() - begun > (SAVING if saving else PATIENCE) and holder(job.path) == pid:
+                    raise UserError(
+                        f"another process (pid {pid}) is writing {job.name}: wait for it, leave it out with --methods "
+                        f"or --tasks, or choose another --out ({job.path})"
+                    )
             time.sleep(POLL_SECONDS)
         yield
 

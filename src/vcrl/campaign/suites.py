@@ -102,6 +102,11 @@ def find(name: str) -> Suite:
     return SUITES[name]
 
 
+def usual_protocol(room: str) -> str:
+    """What a task of that room is trained by if nothing is said."""
+    return next(suite.protocol for suite in SUITES.values() if suite.room == room)
+
+
 def select(suite: Suite, names: list[str] | None) -> tuple[str, ...]:
     """Tasks of a suite, in its order; all of them if none are named. What cannot be trained is refused."""
     known = {name.lower().replace("_", "-"): name for name in suite.tasks}

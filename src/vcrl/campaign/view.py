@@ -159,10 +159,12 @@ def plan_table(campaign: Campaign) -> Group:
 
 def forecast_text(campaign: Campaign) -> str:
     todo, (end, most) = campaign.todo, campaign.disk
-    ready = len(campaign.jobs) - len(todo)
+    ready, most_seeds = len(campaign.jobs) - len(todo), max((len(job.seeds) for job in todo), default=0)
+    counts = f"{len(campaign.jobs)} run{'s' * (len(campaign.jobs) != 1)}, {ready} done, {len(todo)} to do"
+    if not todo:
+        return counts
     return (
-        f"{len(campaign.jobs)} runs, {ready} done, {len(todo)} to do, up to {campaign.group} seeds a run, "
-        f"on {campaign.machine}\n"
+        f"{counts}, up to {most_seeds} seed{'s' * (most_seeds != 1)} a run, on {campaign.machine}\n"
         f"forecast: {span(campaign.seconds)}, {span(campaign.busy)} of "
         f"{'GPUs' if campaign.machine.gpus else 'the CPU'} in all; disk {size(end)}, at most {size(most)} on the way"
     )
