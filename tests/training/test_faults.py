@@ -1,10 +1,13 @@
 """A seed that diverges is marked and kept; the others do not notice."""
 
 import io
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from rich.console import Console as Rich
 from tiny import CHANGES, SCHEDULE
 
@@ -12,6 +15,7 @@ from vcrl.runs.folder import RunFolder
 from vcrl.training import loop
 from vcrl.training.console import Console
 from vcrl.training.engine import Training, engine_of
+from vcrl.training.memory import out_of_memory
 from vcrl.training.plan import make_plan
 from vcrl.training.watch import Watch
 
@@ -56,3 +60,44 @@ def test_a_seed_that_is_no_longer_finite_is_marked_kept_and_scored(tmp_path):
     assert healthy == [r for r in before.evaluations() if r.seed == 5]
     last = after.metrics()[-1]
     assert np.isnan(last["loss/rl"][0]) and np.isfinite(last["loss/rl"][1])
+
+
+HUGE = 2**46  # bytes, which no computer has
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: jnp.zeros(HUGE, jnp.uint8),
+        lambda: jax.jit(lambda x: jnp.full(HUGE, x))(np.uint8(1)),
+        lambda: np.ones(HUGE, np.uint8),
+    ],
+    ids=["an array", "a compiled function", "numpy"],
+)
+def test_memory_that_is_refused_is_told_as_that(ask):
+    with pytest.raises(Exception) as caught:
+        ask()
+    assert "out of memory: what was saved is kept" in str(out_of_memory(caught.value))
+    assert out_of_memory(ValueError("something else")) is None
+
+
+AGAIN = """
+import resource
+import jax, jax.numpy as jnp
+from vcrl.training.memory import out_of_memory
+
+fill, one = jax.jit(lambda x: jnp.broadcast_to(x, 2**27)), jnp.uint8(1)
+fill(one).block_until_ready()
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**24, resource.RLIM_INFINITY))
+try:
+    fill(one)
+except Exception as error:
+    print(out_of_memory(error))
+"""
+
+
+@pytest.mark.needs(sys.platform == "linux")
+def test_memory_that_is_refused_to_a_function_that_had_it_before():
+    done = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("out of memory: what was saved is kept"), done

@@ -149,7 +149,10 @@ def keep_compiled() -> None:
     jax.config.update("jax_compilation_cache_dir", str(cache / "vcrl" / "compiled"))
 
 
-_engines: dict[Any, Engine] = {}
+# Programs compiled for a CPU take thousands of mappings of memory an engine, of which Linux gives a process 65,530 and
+# ends one that wants more: somebody who trains many configs in one process has only the last few compiled.
+KEPT = 8
+_engines: dict[Any, Engine] = {}  # the one used last comes last
 _lock = threading.Lock()
 
 
@@ -157,9 +160,13 @@ def engine_of(plan: Plan) -> Engine:
     """The compiled functions of a plan. Tasks that look the same from outside share them."""
     key = (plan.config, plan.task.spec, plan.protocol, plan.capacity)
     with _lock:
-        if key not in _engines:
+        engine = _engines.pop(key, None)
+        if engine is None:
             keep_compiled()
             make: Any = {"rainbow": make_rainbow, "sac": make_sac}[plan.base]
             agent = make(plan.config, plan.task.spec, plan.protocol)
-            _engines[key] = Engine(agent, lift(agent, plan.task.spec, plan.capacity))
-        return _engines[key]
+            engine = Engine(agent, lift(agent, plan.task.spec, plan.capacity))
+        _engines[key] = engine
+        while len(_engines) > KEPT:
+            del _engines[next(iter(_engines))]
+        return engine

@@ -63,7 +63,9 @@ def check_memory(plan: Plan, engine: Engine) -> None:
 
 def out_of_memory(error: BaseException) -> UserError | None:
     """What to do about memory that could not be had after all; None for any other error."""
-    refused = isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    # JAX has an error of its own for it, and a plain ValueError where a compiled function is called again.
+    kinds = (jax.errors.JaxRuntimeError, ValueError)
+    refused = isinstance(error, kinds) and "RESOURCE_EXHAUSTED" in str(error)
     if not refused and not isinstance(error, MemoryError):
         return None
     return UserError(
