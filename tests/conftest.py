@@ -26,8 +26,36 @@ hypothesis.settings.register_profile("vcrl", derandomize=True, deadline=None, da
 hypothesis.settings.load_profile("vcrl")
 
 
+CI = os.environ.get("CI") == "true"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "error")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test of something that need not be there is not even collected where it is not."""
+    left_out = [item for item in items if not all(mark.args[0] for mark in item.iter_markers("needs"))]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    """In CI everything a test asks for is installed: one that is skipped has failed."""
+    return _no_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector):
+    return _no_skip((yield))
+
+
+def _no_skip(report):
+    if CI and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome, report.longrepr = "failed", f"skipped, which is a failure in CI: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(scope="module")

@@ -501,11 +501,12 @@ def parse_seeds(text: str) -> list[int]:
             found = range(int(start or 0), int(stop))
         else:
             found = [int(part) for part in text.split(",")]
-        if len(found) <= MOST_SEEDS:
+        if 0 < len(found) <= MOST_SEEDS:
             return list(found)
+        what = " has too many" if found else " has no seeds"
     except (ValueError, OverflowError):
-        pass
-    raise UserError(f"--seeds {text[:80]}: give a range such as 0:5 or a list such as 0,3,7")
+        what = ""
+    raise UserError(f"--seeds {text[:80]}{what}: give a range such as 0:5 or a list such as 0,3,7")
 
 
 def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:

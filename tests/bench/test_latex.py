@@ -6,11 +6,17 @@ import subprocess
 
 import pytest
 
-from vcrl.bench.latex import escape, latex
+from vcrl.bench.export import paper_sheets
+from vcrl.bench.latex import SPECIAL, escape, latex
 from vcrl.bench.tables import Cell, Sheet
 from vcrl.core.errors import UserError
 
 NASTY = r"50% of $5 & #1_x {a} ~b^c \end{table} <|> `" + '"quoted"'
+# What a table is laid out with: LaTeX's own words and those of booktabs.
+LAYOUT = {
+    "begin", "end", "centering", "caption", "label", "small", "scriptsize", "footnotesize", "setlength", "tabcolsep",
+    "toprule", "midrule", "bottomrule", "textbf", "par", "smallskip",
+}  # fmt: skip
 SHEET = Sheet(
     "Scores of spr_x & vcr",
     ["Game", "spr_x", "100%"],
@@ -77,12 +83,31 @@ def test_whatever_the_cells_say_the_structure_stays():
     assert len(re.findall(r"(?<!\\)\$", text)) % 2 == 0
 
 
+@pytest.mark.parametrize("sheet", [SHEET, *paper_sheets().values()], ids=lambda sheet: sheet.caption[:20])
+def test_a_table_is_latex_with_booktabs_and_nothing_else(sheet):
+    text = latex(sheet, "tab:a")
+    words = set(re.findall(r"\\([A-Za-z]+)", text))
+    escapes = {word for put in SPECIAL.values() for word in re.findall(r"\\([A-Za-z]+)", put)}
+    assert words <= LAYOUT | escapes, words - LAYOUT - escapes
+    (columns,) = re.findall(r"\\begin\{tabular\}\{@\{\}([lr]+)@\{\}\}", text)
+    rows = [line for line in text.splitlines() if line.endswith("\\\\")]
+    assert len(rows) == 1 + len(sheet.rows)
+    assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(columns) - 1}
+    depth = 0
+    for brace in re.findall(r"(?<!\\)[{}]", text.replace("\\\\", "")):
+        depth += 1 if brace == "{" else -1
+        assert depth >= 0
+    assert depth == 0
+    assert not re.search(r"(?<!\\)[#%^~_]", text), "these mean something else there"
+
+
 def test_a_label_is_checked():
     with pytest.raises(UserError, match="no label"):
         latex(SHEET, "a}b")
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
+@pytest.mark.slow
+@pytest.mark.needs(shutil.which("pdflatex") is not None)
 def test_pdflatex_sets_it(tmp_path):
     page = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n" + latex(SHEET, "tab:a")
     (tmp_path / "page.tex").write_text(page + "\\end{document}\n")

@@ -194,7 +194,7 @@ def test_what_is_no_run_is_refused(tmp_path, capsys):
     record = json.loads((run / "config.json").read_text())
     del record["suite"]
     (run / "config.json").write_text(json.dumps(record))
-    assert "lacks or garbles 'suite'" in refused(capsys, "add", run)
+    assert "config.json is damaged (suite is None)" in refused(capsys, "add", run)
 
 
 def test_scores_of_two_protocols_do_not_meet(tmp_path, capsys):
@@ -417,3 +417,24 @@ def test_a_damaged_table_is_refused_in_one_line(tmp_path, data, told):
     (tmp_path / "atari.csv").write_bytes(data)
     with pytest.raises(UserError, match=told):
         results.load(tmp_path, "atari")
+
+
+@pytest.mark.parametrize("suite", ["../outside", "/tmp/outside", "", 7, ["atari"], "a\nb"])
+def test_a_suite_that_would_lead_elsewhere_is_refused(tmp_path, suite):
+    run = make_run(tmp_path / "run")
+    record = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(record | {"suite": suite}))
+    with pytest.raises(UserError, match="suite"):
+        results.add((run,), tmp_path / "results")
+    assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
+def test_nothing_is_added_to_a_table_that_counts_with_words(tmp_path):
+    run = make_run(tmp_path / "run")
+    results.add((run,), tmp_path)
+    table = tmp_path / "atari.csv"
+    table.write_text(table.read_text() * 2)  # with its head once more in the middle
+    before = table.read_bytes()
+    with pytest.raises(UserError, match=r"a table of atari counts with what is no number .*'seed'"):
+        results.add((run,), tmp_path)
+    assert table.read_bytes() == before

@@ -130,7 +130,7 @@ def test_no_bank_is_refused(tmp_path):
         read_bank(tmp_path)
 
 
-@pytest.mark.skipif(not REFERENCE.exists(), reason="the released runs of others are not here")
+@pytest.mark.needs(REFERENCE.exists())  # the released runs of others, beside the project
 def test_published_aggregates_come_out_of_the_released_runs():
     rows = [row for row in read_bank(REFERENCE).rows if row.source == "bank:atari100k"]
     rows = [row for row in rows if row.protocol == "atari100k"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "runs")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "runs"), str(HERE.parent / "training")]
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402 (once the folder is known)
@@ -22,6 +22,7 @@ from test_words import WORDS  # noqa: E402
 
 MEMORY = 8 * 2**30  # addresses; whoever wants more is refused them, before the system ends us
 ROUND = 20  # examples of one loader under one seed
+SLOW_ROUND = 4  # of one that takes seconds
 
 
 def main(minutes: float) -> int:
@@ -60,7 +61,7 @@ def main(minutes: float) -> int:
 
 def run(name: str, number: int, tried: Counter[str], ended: Counter[tuple[str, str]]) -> None:
     quick = settings(
-        max_examples=ROUND,
+        max_examples=SLOW_ROUND if name in LOADERS and LOADERS[name].slow else ROUND,
         deadline=None,
         database=None,
         phases=[Phase.generate],

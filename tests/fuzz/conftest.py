@@ -1,6 +1,7 @@
-"""Helpers lie beside the tests, and beside those of run folders."""
+"""Helpers lie beside the tests, and beside those of run folders and trainings."""
 
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "runs")]
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "runs"), str(HERE.parent / "training")]

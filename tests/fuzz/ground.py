@@ -11,9 +11,11 @@ from functools import cache
 from pathlib import Path
 
 from handmade import make
+from tiny import CHANGES, SCHEDULE, tiny
 
 from vcrl.bench import results
 from vcrl.runs import checkpoint
+from vcrl.training.plan import Plan, make_plan
 
 TOML = """
 [env]
@@ -42,11 +44,31 @@ def whole() -> Path:
     (root / "results").mkdir()
     status = json.loads((run / "status.json").read_text())
     (run / "status.json").write_text(json.dumps(status | {"not_finite_since": {}, "seconds": 5.0}))
-    (root / "results" / "toy.csv").write_text(sheet(results.score_rows(results.read_run(run))[0]))
+    scores, episodes = results.score_rows(results.read_run(run))
+    errors = [
+        {name: row[name] for name in results.KEY} | {"agent_steps": "20", "q_error/1": "0.5"}
+        for row in scores
+    ]
+    for kind, rows in zip(results.KINDS, (scores, episodes, errors), strict=True):
+        (root / "results" / f"toy{kind}.csv").write_text(sheet(rows))
     (root / "bank" / "atari100k").mkdir(parents=True)
     (root / "bank" / "atari100k" / "SPR.json").write_text(json.dumps(BANK))
     (root / "my.toml").write_text(TOML)
     return root
+
+
+@cache
+def trained() -> Path:
+    """A run of a real agent, stopped on the way."""
+    root = Path(tempfile.mkdtemp(prefix="vcrl-fuzz-"))
+    for stop in (35, 50):  # which makes two generations
+        tiny(root / "runs", halt=lambda now, stop=stop: now == stop)
+    return root
+
+
+@cache
+def plan_of_trained() -> Plan:
+    return make_plan("vcr", "catch", (3, 5), 80, CHANGES, SCHEDULE)
 
 
 def two_generations(folder: Path) -> None:
@@ -74,10 +96,10 @@ def run_in(root: Path) -> Path:
 
 
 @contextmanager
-def copy() -> Iterator[Path]:
+def copy(of_trained: bool = False) -> Iterator[Path]:
     """A folder of one's own: `inside` to spoil, `outside` with a secret."""
     with tempfile.TemporaryDirectory(prefix="vcrl-fuzz-") as folder:
-        shutil.copytree(whole(), Path(folder, "inside"))
+        shutil.copytree(trained() if of_trained else whole(), Path(folder, "inside"))
         Path(folder, "outside").mkdir()
         Path(folder, "outside", "secret.json").write_text(SECRET)
         yield Path(folder, "inside")

@@ -6,19 +6,25 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ground import run_in
+import rich.console
+from ground import plan_of_trained, run_in
 
-from vcrl.bench import compare, listing, results, scores
-from vcrl.bench.audit import audit
+from vcrl.bench import audit, compare, listing, results, scores
+from vcrl.bench.report import report
 from vcrl.campaign import plan as campaign_plan
 from vcrl.campaign import progress
+from vcrl.campaign.ask import Ask
+from vcrl.campaign.child import Child, verdict
 from vcrl.campaign.rates import Clock
+from vcrl.cli import as_json
 from vcrl.envs import gym_config
-from vcrl.runs import checkpoint
+from vcrl.runs import checkpoint, verify
 from vcrl.runs.folder import RunFolder
 from vcrl.runs.reading import find_runs, read_run
-from vcrl.runs.verify import failed, text, verify
 from vcrl.training.config_file import from_file
+from vcrl.training.console import Console
+from vcrl.training.engine import Training, engine_of
+from vcrl.training.resume import resume
 from vcrl.training.run import load_run
 
 RUN = "runs/*/*/*/*/"
@@ -34,6 +40,14 @@ class Loader(NamedTuple):
     load: Callable[[Path], Any]  # of a folder as `ground.copy` gives it
     writes: bool = False  # into the run folder
     typed: bool = False  # its path is typed by the user, who may well mean a link or a pipe
+    trained: bool = False  # the run is one of a real agent
+    slow: bool = False  # a second and more
+
+
+def _shown(text: str) -> str:
+    """What a command prints: a terminal can show it, and is told nothing else."""
+    assert all(letter == "\n" or letter.isprintable() for letter in text), repr(text)
+    return text
 
 
 def _read(root: Path) -> Any:
@@ -59,13 +73,25 @@ def _open(root: Path) -> Any:
         folder.positions()
 
 
+def _resume(root: Path) -> Any:
+    """As a training does that goes on: the plan is the user's, the folder may be anybody's."""
+    plan, quiet = plan_of_trained(), rich.console.Console(quiet=True)
+    training = Training(plan, engine_of(plan))
+    with (
+        RunFolder.open(run_in(root), plan.identity) as folder,
+        Console("", plan.seeds, plan.budget, quiet) as console,
+    ):
+        return resume(training, folder, console)
+
+
 def _verify(root: Path) -> Any:
-    checks = verify(run_in(root))
-    return text(checks), failed(checks)
+    checks = verify.verify(run_in(root))
+    return _shown(verify.text(checks)), as_json(verify.as_data(run_in(root), checks))
 
 
-def _scores(root: Path) -> Any:
-    return scores.read_runs([root / "runs"])
+def _audit(root: Path) -> Any:
+    found = audit.audit(run_in(root))
+    return _shown(audit.text(found)), as_json(audit.as_data(found))
 
 
 def _tables(root: Path) -> Any:
@@ -73,19 +99,42 @@ def _tables(root: Path) -> Any:
         results.add((run_in(root),), root / "results")
 
 
+def _page(root: Path) -> Any:
+    with redirect_stdout(io.StringIO()):
+        results.page(root / "results", root / "docs")
+
+
+def _report(root: Path) -> Any:
+    left_out, _ = report([root / "runs"], root / "page", root / "bank", root / "results", mixed=True)
+    return [_shown(line) for line in left_out]
+
+
 def _campaign(root: Path) -> Any:
     run = run_in(root)
-    Clock(root / "runs", "cpu").forecast("toy", "vcr", "catch", 2, 100)
-    return progress._newest(run), progress._recent(run), campaign_plan.holder(run)
+    digest = run.name.rpartition("-")[2]
+    what = campaign_plan.Scouted("vcr", "catch", "toy", digest, 40, "", 1, 1, 1, 100)
+    ask = Ask("toy", ("vcr",), ("catch",), (3, 5), root / "runs")
+    clock = Clock(root / "runs", "cpu")
+    times = clock.forecast("toy", "vcr", "catch", 2, 100), clock.memory("toy", "vcr")
+    ended = verdict(run, Child(None, root / "log", 0), 1)  # type: ignore  (the process is not asked)
+    looks = [progress.look(job) for job in campaign_plan.existing(ask, what)]
+    mine = progress.look(campaign_plan.Job(what, (3, 5), run))
+    return times, looks, mine, campaign_plan.holder(run), ended
 
 
 def _show(root: Path) -> Any:
-    return listing.description_text(listing.describe(run_in(root)))
+    told = listing.describe(run_in(root))
+    return _shown(listing.description_text(told)), as_json(told)
 
 
 def _ls(root: Path) -> Any:
     found = listing.list_runs(root / "runs")
-    return listing.listing_text(found.lines) if found.lines else found.left_out
+    as_json([line._asdict() for line in found.lines])
+    return _shown(listing.listing_text(found.lines) if found.lines else "\n".join(found.left_out))
+
+
+def _compare(root: Path) -> Any:
+    return _shown(compare.compare(run_in(root), run_in(root)))
 
 
 LOADERS = {
@@ -94,13 +143,19 @@ LOADERS = {
     "checkpoint": Loader(CHECKPOINT, _checkpoint),
     "continuing": Loader(EVERYTHING, _open, writes=True),
     "verify": Loader(EVERYTHING, _verify),
-    "audit": Loader([*RECORD, *LOGS, *RECEIPTS], lambda root: audit(run_in(root))),
+    "audit": Loader([*RECORD, *LOGS, *RECEIPTS], _audit),
     "load_run": Loader(RECORD, lambda root: load_run(run_in(root))),
+    "weights": Loader(
+        [*RECORD, *CHECKPOINT], lambda root: load_run(run_in(root)).state, trained=True, slow=True
+    ),
+    "resume": Loader([*RECORD, *LOGS, *CHECKPOINT], _resume, writes=True, trained=True, slow=True),
     "ls": Loader(EVERYTHING, _ls),
     "show": Loader(EVERYTHING, _show),
-    "compare": Loader(EVERYTHING, lambda root: compare.compare(run_in(root), run_in(root))),
-    "scores of runs": Loader(EVERYTHING, _scores),
+    "compare": Loader(EVERYTHING, _compare),
+    "report": Loader([*EVERYTHING, "results/*.csv", "bank/*/*.json"], _report, writes=True, slow=True),
     "results add": Loader([*EVERYTHING, "results/*.csv"], _tables, writes=True),
+    "results page": Loader(["results/*.csv"], _page, writes=True, slow=True),
+    "scores of runs": Loader(EVERYTHING, lambda root: scores.read_runs([root / "runs"])),
     "results": Loader(["results/*.csv"], lambda root: scores.read_results(root / "results")),
     "bank": Loader(["bank/*/*.json"], lambda root: scores.read_bank(root / "bank")),
     "config": Loader(["my.toml"], lambda root: gym_config.read(root / "my.toml"), typed=True),

@@ -24,6 +24,7 @@ TEXTS = [
     b"seed,agent_steps,episode,score,length\n1,1,1,inf,1\n",
     b"[a]\n" * 500, b"a." * 5000 + b"b = 1", b"x = " + b"[" * 5000,
 ]  # fmt: skip
+NUMBERS = st.integers(0, 9999)  # of a file, a line or a part, counted round and round
 HUGE = 2**31 + 2**20  # bytes of a file of nothing
 
 
@@ -85,12 +86,12 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return [(value, key) for key in keys] + [place for key in keys for place in places(value[key])]
 
 
-def altered(value: Any, where: float, how: str, new: Any) -> Any:
-    """A JSON value with one part of it changed, removed, or added to."""
+def altered(value: Any, where: int, how: str, new: Any) -> Any:
+    """A JSON value with one part of it changed, removed, or added to: half the time at the top, where names are."""
     every = places(value)
     if not every:
         return new
-    container, key = every[int(where * (len(every) - 1))]
+    container, key = every[where // 2 % (len(value) if where % 2 else len(every))]
     if how == "change":
         container[key] = new
     elif how == "remove":
@@ -102,7 +103,7 @@ def altered(value: Any, where: float, how: str, new: Any) -> Any:
     return value
 
 
-def _json(where: float, how: str, new: Any, line: float) -> Spoil:
+def _json(where: int, how: str, new: Any, line: int) -> Spoil:
     """In a file of JSON, in one line of a log, in the head of a file of arrays; the rest stays true."""
 
     def spoil(path: Path) -> None:
@@ -115,12 +116,12 @@ def _json(where: float, how: str, new: Any, line: float) -> Spoil:
             path.write_bytes(_text(altered(json.loads(data), where, how, new)))
         else:
             lines = data.split(b"\n")
-            at = int(line * (len(lines) - 1)) if path.suffix != ".receipt" else 0
+            at = line % len(lines) if path.suffix != ".receipt" else 0
             try:
                 lines[at] = _text(altered(json.loads(lines[at]), where, how, new))
             except ValueError:
                 cells = lines[at].split(b",")
-                cells[int(where * (len(cells) - 1))] = _text(new)[:50]
+                cells[where % len(cells)] = _text(new)[:50]
                 lines[at] = b",".join(cells)
             path.write_bytes(b"\n".join(lines))
 
@@ -159,10 +160,10 @@ SPOILS: st.SearchStrategy[Spoil] = st.one_of(
     st.sampled_from(TEXTS).map(_written),
     st.builds(
         _json,
-        st.floats(0, 1),
+        NUMBERS,
         st.sampled_from(["change", "remove", "add"]),
         st.sampled_from(VALUES),
-        st.floats(0, 1),
+        NUMBERS,
     ),
     st.sampled_from(["folder", "pipe", "huge", "nothing", "secret", "device", "nowhere"]).map(_instead),
 )

@@ -10,6 +10,7 @@ the final evaluation, `<suite>_q_error.csv` with the Q-errors along training. Al
 import csv
 import io
 import math
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,8 @@ from vcrl.core.config import digest
 from vcrl.core.errors import UserError
 from vcrl.envs import registry
 from vcrl.runs.files import read_limited, write_atomic, writing
-from vcrl.runs.reading import Run, read_run
+from vcrl.runs.reading import Run, check_names, read_run
+from vcrl.runs.strict import BAD
 
 Row = dict[str, str]
 
@@ -72,7 +74,7 @@ def add(
     """
     if not runs:
         raise UserError("name at least one run folder: python -m vcrl.bench.results add RUN...")
-    read = [tables_of(read_run(path)) for path in runs]  # all of them before anything is written
+    read = [tables_of(_read_run(path)) for path in runs]  # all of them before anything is written
     suites = list(dict.fromkeys(tables.scores[0]["suite"] for tables in read))
     merged: dict[str, Tables] = {}
     for suite in suites:
@@ -102,8 +104,20 @@ def page(results: Path = Path("results"), docs: Path = Path("docs")) -> None:
     """
     from vcrl.bench.page import write
 
-    for path in write(results, docs):
-        print(f"wrote {path}")
+    try:
+        for path in write(results, docs):
+            print(f"wrote {path}")
+    except BAD as error:
+        raise UserError(f"a table in {results} is damaged ({error}): restore it") from error
+
+
+def _read_run(path: Path) -> Run:
+    """A run whose suite can name a file: it may be a stranger's."""
+    run = read_run(path)
+    check_names(path, run.record)
+    if not re.fullmatch("[A-Za-z0-9_-]+", suite := run.record["suite"]):
+        raise UserError(f"{path} is of a suite that cannot name a table: '{suite[:60]}'")
+    return run
 
 
 def tables_of(run: Run) -> Tables:
@@ -220,7 +234,11 @@ def _merge(old: Tables, new: Tables) -> Tables:
     """Old rows, except all those of a seed that is there anew."""
     anew = {key_of(row) for row in new.scores}
     kept = [[row for row in rows if key_of(row) not in anew] for rows in old]
-    return Tables(*(sorted(a + b, key=_order) for a, b in zip(kept, new, strict=True)))
+    try:
+        return Tables(*(sorted(a + b, key=_order) for a, b in zip(kept, new, strict=True)))
+    except ValueError as error:
+        suite = new.scores[0]["suite"]
+        raise UserError(f"a table of {suite} counts with what is no number ({error}): restore it") from error
 
 
 def _order(row: Row) -> tuple[str | int, ...]:
