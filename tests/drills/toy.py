@@ -47,6 +47,14 @@ class Process:
             self.heard.wait_for(lambda: word in self.lines or "end" in self.lines, timeout=300)
             return word in self.lines
 
+    def reaches(self, tick: int) -> bool:
+        """Wait until it is as far as that, or goes on from a checkpoint beyond; False if it ended before."""
+        with self.heard:
+            self.heard.wait_for(
+                lambda: max(self.ticks(), default=0) >= tick or "end" in self.lines, timeout=300
+            )
+            return max(self.ticks(), default=0) >= tick
+
     def kill(self, number: int = signal.SIGKILL) -> None:
         self.process.send_signal(number)
 
@@ -69,7 +77,7 @@ class Process:
 
 
 def start(kind: str, out: Path, **environment: str) -> Process:
-    """`SAVE` is the seconds between checkpoints, `SLOW` those that every look at a game takes longer."""
+    """`SAVE` is the seconds between checkpoints, `SLOW` and `PACE` those that looks at games and ticks take longer."""
     return Process(kind, out, {"SAVE": "0.15", **environment})
 
 
@@ -114,6 +122,25 @@ def plan_of(kind: str) -> Any:
     return replace(plan, protocol=replace(plan.protocol, eval_episodes=episodes))
 
 
+ballast: list[bytearray] = []
+
+
+def take_memory() -> None:
+    """No more memory from the system, and of what the process has freed only small pieces, so that Python lives on."""
+    import resource
+
+    small = [bytearray(2**15) for _ in range(1000)]
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used, resource.RLIM_INFINITY))
+    for size in (2**24, 2**20, 2**16):
+        try:
+            while True:
+                ballast.append(bytearray(size))
+        except MemoryError:
+            pass
+    ballast.extend(small[::2])  # the others, between them, become free
+
+
 def main(kind: str, out: Path) -> None:
     sys.path[:0] = [str(HERE), str(HERE.parent / "training")]
     import resource
@@ -140,7 +167,7 @@ def main(kind: str, out: Path) -> None:
 
     if slow:
         watch.Watch.play = slowly
-    plan = plan_of(kind)
+    plan, pace = plan_of(kind), float(os.environ.get("PACE", 0))
     if "LARGEST" in os.environ:
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["LARGEST"]),) * 2)
     if "JUMPS" in os.environ:
@@ -149,15 +176,19 @@ def main(kind: str, out: Path) -> None:
 
     def halt(now: int) -> bool:
         print("tick", now, flush=True)
+        if pace:
+            time.sleep(pace)
         if os.environ.get("NO_MEMORY_AT") == str(now):
-            # What the process has, and not a byte more.
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (used, resource.RLIM_INFINITY))
+            take_memory()
         return False
 
     try:
         run = train_plan(plan, out, Console(width=300), halt)
     except UserError as error:
+        ballast.clear()
+        resource.setrlimit(
+            resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2
+        )  # JAX tidies up when a process ends
         print(f"vcrl: {error}", flush=True)
         raise SystemExit(2) from None
     raise SystemExit(130 if run.folder.status["state"] == "stopped" else 0)
