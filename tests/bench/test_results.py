@@ -181,6 +181,11 @@ def test_a_run_that_is_not_finished_is_refused(tmp_path, capsys, state):
     assert not (tmp_path / "out").exists()  # nothing of the good one either
 
 
+def test_a_status_that_makes_no_sense_is_refused(tmp_path, capsys):
+    run = make_run(tmp_path / "run", status={"not_finite_since": 1e308})
+    assert "garbles" in refused(capsys, "add", run, "--out", tmp_path / "out")
+
+
 def test_a_seed_without_all_its_episodes_is_refused(tmp_path, capsys):
     run = make_run(tmp_path / "run")
     lines = (run / "eval.csv").read_text().splitlines(keepends=True)

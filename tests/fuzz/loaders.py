@@ -73,6 +73,11 @@ def _open(root: Path) -> Any:
         folder.positions()
 
 
+def _weights(root: Path) -> Any:
+    with redirect_stdout(io.StringIO()):
+        return load_run(run_in(root)).state
+
+
 def _resume(root: Path) -> Any:
     """As a training does that goes on: the plan is the user's, the folder may be anybody's."""
     plan, quiet = plan_of_trained(), rich.console.Console(quiet=True)
@@ -145,9 +150,7 @@ LOADERS = {
     "verify": Loader(EVERYTHING, _verify),
     "audit": Loader([*RECORD, *LOGS, *RECEIPTS], _audit),
     "load_run": Loader(RECORD, lambda root: load_run(run_in(root))),
-    "weights": Loader(
-        [*RECORD, *CHECKPOINT], lambda root: load_run(run_in(root)).state, trained=True, slow=True
-    ),
+    "weights": Loader([*RECORD, *CHECKPOINT], _weights, trained=True, slow=True),
     "resume": Loader([*RECORD, *LOGS, *CHECKPOINT], _resume, writes=True, trained=True, slow=True),
     "ls": Loader(EVERYTHING, _ls),
     "show": Loader(EVERYTHING, _show),

@@ -8,6 +8,7 @@ from tiny import tiny
 
 from vcrl.core.errors import UserError
 from vcrl.runs import checkpoint
+from vcrl.training.run import load_run
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +63,14 @@ def test_refused(saved, tmp_path, name):
         tiny(tmp_path)
     assert "\n" not in str(caught.value)
     assert before == {path: path.read_bytes() for path in before}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("task", 1e308), ("task", None), ("method", []), ("seeds", ["0"]), ("protocol", "toy")],
+)
+def test_a_record_that_makes_no_sense_is_refused(saved, tmp_path, field, value):
+    record = json.loads((saved[0].path / "config.json").read_text()) | {field: value}
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=r"config\.json is damaged"):
+        load_run(tmp_path)

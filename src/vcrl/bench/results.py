@@ -22,7 +22,7 @@ from vcrl.core.config import digest
 from vcrl.core.errors import UserError
 from vcrl.envs import registry
 from vcrl.runs.files import read_limited, write_atomic, writing
-from vcrl.runs.reading import Run, check_names, read_run
+from vcrl.runs.reading import Run, check_record, read_run
 from vcrl.runs.strict import BAD
 
 Row = dict[str, str]
@@ -114,7 +114,7 @@ def page(results: Path = Path("results"), docs: Path = Path("docs")) -> None:
 def _read_run(path: Path) -> Run:
     """A run whose suite can name a file: it may be a stranger's."""
     run = read_run(path)
-    check_names(path, run.record)
+    check_record(path, run.record)
     if not re.fullmatch("[A-Za-z0-9_-]+", suite := run.record["suite"]):
         raise UserError(f"{path} is of a suite that cannot name a table: '{suite[:60]}'")
     return run
@@ -140,7 +140,7 @@ def score_rows(run: Run) -> tuple[list[Row], list[Row]]:
     try:
         protocol, seeds = record["protocol"], [int(seed) for seed in record["seeds"]]
         budget, wanted = int(record.get("budget", protocol["budget"])), int(protocol["eval_episodes"])
-        failed = status["not_finite_since"]
+        failed = dict(status["not_finite_since"])
         facts = record.get("facts") or {}
         common = {
             "suite": record["suite"],

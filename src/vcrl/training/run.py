@@ -223,6 +223,7 @@ def load_run(path: str | Path, env: Callable[[], Any] | None = None) -> Run:
     """
     folder = RunFolder.read(Path(path))
     record = folder.record
+    reading.check_record(folder.path, record)
     try:
         config = from_json(CONFIGS[record["base"]], record["config"])
         plan = Plan(
