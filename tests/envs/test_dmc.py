@@ -244,7 +244,7 @@ def test_a_killed_process_costs_nothing():
             np.testing.assert_array_equal(one, two)
         np.testing.assert_array_equal(here.obs, lanes.obs)
     (news,) = lanes.news()
-    assert "lanes 1 to 1 died (exit code -9)" in news and "played again" in news
+    assert "lane 1 died (exit code -9)" in news and "played again" in news
     # What processes saved goes on in one of other shape, and dies and goes on there too.
     here.load(lanes.save())
     for action in moves("reacher-easy", 3, 2):

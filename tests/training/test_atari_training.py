@@ -141,7 +141,7 @@ def test_a_killed_simulator_changes_nothing_and_is_noted(whole, tmp_path, monkey
     status = run.folder.status
     assert status["state"] == "done" and [e["agent_steps"] for e in status["events"]] == [10, 27, 38]
     for event, lane in zip(status["events"], (1, 0, 1), strict=True):
-        assert f"the simulator process of lanes {lane} to {lane} died (exit code -9)" in event["event"]
+        assert f"the simulator process of lane {lane} died (exit code -9)" in event["event"]
     assert_same_files(run, whole)
 
 

@@ -6,7 +6,6 @@ a simulator costs seconds and changes nothing.
 """
 
 import contextlib
-import itertools
 import os
 import pickle
 import select
@@ -41,14 +40,16 @@ def spread(make: Callable[[int], VecEnv], spec: EnvSpec, lanes: int) -> VecEnv:
 
 
 class Workers:
-    """A `VecEnv` whose lanes lie in contiguous ranges in `count` processes; `make` builds one range."""
+    """A `VecEnv` whose lanes are dealt out to `count` processes like cards; `make` builds one hand.
+
+    Neighbours go to different processes: games that last long often lie side by side, being those of one seed.
+    """
 
     def __init__(self, make: Callable[[int], VecEnv], spec: EnvSpec, lanes: int, count: int):
         self.spec, self.lanes, self.news = spec, lanes, list[str]()
         self._make, self._file = make, memory()
         self._board = Board(self._file, spec, lanes, create=True)
-        edges = np.linspace(0, lanes, count + 1).astype(int)
-        self._ranges = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+        self._hands = [slice(i, lanes, count) for i in range(count)]
         # What every open game came from: a saved simulator or a seed, and the actions since.
         self._saved: Arrays | None = None
         self._from_seed = np.ones(lanes, bool)
@@ -79,16 +80,17 @@ class Workers:
         for i, process in enumerate(self._processes):
             if process.poll() is not None:
                 self._revive(i)
-        parts = [self._ask(i, "save") for i in range(len(self._ranges))]
+        parts = [self._ask(i, "save") for i in range(len(self._hands))]
         if any(part is None for part in parts):
             return None
-        return {name: _rows([part[name] for part in parts]) for name in parts[0]}
+        lanes = np.concatenate([np.arange(self.lanes)[hand] for hand in self._hands])
+        return {name: _rows([part[name] for part in parts])[np.argsort(lanes)] for name in parts[0]}
 
     def load(self, arrays: Arrays) -> None:
         self._saved = arrays
         self._from_seed[:] = False
         self._log.clear(np.ones(self.lanes, bool))
-        for i, lanes in enumerate(self._ranges):
+        for i, lanes in enumerate(self._hands):
             self._ask(i, "load", {name: array[lanes] for name, array in arrays.items()})
 
     def close(self) -> None:
@@ -105,28 +107,27 @@ class Workers:
         """Let the processes of these lanes reset or step them, all at once, and wait."""
         board = self._board
         board.going[:], board.resetting[:] = which, resetting
-        busy = [i for i, lanes in enumerate(self._ranges) if which[lanes].any()]
+        busy = [i for i, lanes in enumerate(self._hands) if which[lanes].any()]
         lost = [i for i in busy if not self._tell(i, GO)]
         lost += [i for i in busy if i not in lost and self._reply(i, PATIENCE) is None]
         for i in lost:
             self._revive(i)
             board.going[:], board.resetting[:] = which, resetting
             if not self._tell(i, GO) or self._reply(i, PATIENCE) is None:
-                lanes = self._ranges[i]
                 raise UserError(
-                    f"the simulator of lanes {lanes.start} to {lanes.stop - 1} died or hung twice at the same step "
-                    f"(seeds of their games: {self._seeds[lanes].tolist()}): what was saved is kept; "
+                    f"the simulator of {self._named(i)} died or hung twice at the same step "
+                    f"(seeds of their games: {self._seeds[self._hands[i]].tolist()}): what was saved is kept; "
                     "run the same command again, and report this if it returns"
                 )
 
     def _revive(self, i: int) -> None:
         """Start a process again and play its open games again up to now."""
-        lanes = self._ranges[i]
+        lanes = self._hands[i]
         _hang_up(self._processes[i])
         how = f"hung for {PATIENCE:.0f} seconds" if i in self._hung else "died"
         self._hung.discard(i)
         self.news.append(
-            f"the simulator process of lanes {lanes.start} to {lanes.stop - 1} {how} (exit code "
+            f"the simulator process of {self._named(i)} {how} (exit code "
             f"{_gone(self._processes[i])}): started again, its open games are played again from their actions"
         )
         self._processes[i] = self._start(i)
@@ -143,7 +144,6 @@ class Workers:
         board.action[:] = due
 
     def _start(self, i: int) -> Any:
-        lanes = self._ranges[i]
         process = subprocess.Popen(
             [sys.executable, "-m", "vcrl.envs.workers", str(self._file)],
             stdin=subprocess.PIPE,
@@ -154,7 +154,7 @@ class Workers:
             # Ctrl-C is for the one who waits: it finishes the step, saves, and closes these.
             start_new_session=True,
         )
-        job = (self._make, self.spec, self.lanes, lanes.start, lanes.stop)
+        job = (self._make, self.spec, self.lanes, self._hands[i])
         _send(process.stdin, job)
         return process
 
@@ -168,11 +168,15 @@ class Workers:
         """Wait for a process that must not die here."""
         limit = PATIENCE if say == GO else None
         if (say is not None and not self._tell(i, say)) or self._reply(i, limit) is None:
-            lanes = self._ranges[i]
             raise UserError(
-                f"the simulator process of lanes {lanes.start} to {lanes.stop - 1} ended (exit code "
+                f"the simulator process of {self._named(i)} ended (exit code "
                 f"{_gone(self._processes[i])}): its own message is above"
             )
+
+    def _named(self, i: int) -> str:
+        lanes = range(self.lanes)[self._hands[i]]
+        more = f" and {len(lanes) - 3} more" if len(lanes) > 3 else ""
+        return f"lane{'s' * (len(lanes) > 1)} {', '.join(map(str, lanes[:3]))}{more}"
 
     def _tell(self, i: int, what: bytes) -> bool:
         try:
@@ -198,7 +202,7 @@ class Workers:
 
 
 def work(file: int) -> None:
-    """The other side: build a range of lanes and do what is asked until the pipe closes."""
+    """The other side: build a hand of lanes and do what is asked until the pipe closes."""
     into, out = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a simulator prints must not enter the pipe
 
@@ -215,17 +219,17 @@ def work(file: int) -> None:
         out.flush()
         return True
 
-    make, spec, lanes, start, stop = _receive(into)
-    board, mine, env = Board(file, spec, lanes), slice(start, stop), None
+    make, spec, lanes, mine = _receive(into)
+    board, env = Board(file, spec, lanes), None
 
     def build() -> None:
         nonlocal env
-        env = make(stop - start)
+        env = make(len(range(lanes)[mine]))
 
     def go() -> None:
         assert env is not None
         going = board.going[mine]
-        if board.resetting[start]:
+        if board.resetting[mine.start]:
             board.frame[mine] = env.reset(going, board.seed[mine])
             return
         came = env.step(board.action[mine], going)
@@ -245,7 +249,7 @@ def work(file: int) -> None:
 
 
 def _rows(parts: list[np.ndarray]) -> np.ndarray:
-    """Ranges of lanes under each other; rows of different width are filled up with zeros."""
+    """Hands of lanes under each other; rows of different width are filled up with zeros."""
     if parts[0].ndim == 2:
         width = max(part.shape[1] for part in parts)
         parts = [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in parts]
