@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,7 +74,7 @@ def _open(root: Path) -> Any:
 
 
 def _weights(root: Path) -> Any:
-    with redirect_stdout(io.StringIO()):
+    with redirect_stderr(io.StringIO()):
         return load_run(run_in(root)).state
 
 
