@@ -28,7 +28,7 @@ from vcrl.training.loop import interrupts
 from vcrl.training.plan import Plan, Schedule, make_plan
 from vcrl.training.run import load_run, train
 
-STEPS = 2000
+STEPS = {"rainbow": 2000, "sac": 1500}  # agent steps, by base: what a few minutes on two cores allow
 SCHEDULE = Schedule(log=200, evaluate=200, gradients=0, q_error=400)
 PLAIN_SECONDS = 15.0  # between lines where there is no terminal
 
@@ -46,7 +46,6 @@ def demo(
     Where no methods are named: the base that a game's actions ask for, SPR and VCR.
     """
     log, began = Console(), time.monotonic()
-    steps = STEPS if steps is None else steps
     if not games or (methods is not None and not methods):
         raise UserError("the demo needs at least one method and one game")
     for game in games:
@@ -55,10 +54,12 @@ def demo(
                 f"{game} has no known random and best scores, which the demo normalises by: use vcrl train"
             )
     named = {game: methods or (_base(game), "spr", "vcr") for game in games}
-    jobs = [_job(out, method, game, seeds, steps) for game in games for method in named[game]]
+    budget = {game: STEPS[_base(game)] if steps is None else steps for game in games}
+    jobs = [_job(out, method, game, seeds, budget[game]) for game in games for method in named[game]]
     names = ", ".join(dict.fromkeys(itertools.chain(*named.values())))
     log.print(
-        f"{names} on {' and '.join(games)}: {len(seeds)} seeds each, {steps:,} agent steps, "
+        f"{names} on {' and '.join(games)}: {len(seeds)} seeds each, "
+        f"{' and '.join(f'{n:,}' for n in dict.fromkeys(budget.values()))} agent steps, "
         f"from 16x16 pixels. {os.cpu_count()} CPU cores, no GPU needed, nothing downloaded."
     )
     _train_all(jobs, log)

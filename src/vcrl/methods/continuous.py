@@ -135,7 +135,7 @@ FAMILY.suites |= {
         "hidden": (64, SMALL),
         "transition": (64, SMALL),
         "projection": (64, SMALL),
-        "batch": (128, SMALL),
+        "batch": (64, SMALL),
         "auxiliary.batch": (32, SMALL),
         "gamma": (0.9, "episodes of 20 steps"),
         "init": ("orthogonal", "layers of few channels"),
