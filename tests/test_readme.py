@@ -16,7 +16,7 @@ def blocks(language: str) -> list[str]:
 
 def test_the_figures_are_there():
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", README)
-    assert len(pictures) == 3
+    assert len(pictures) == 4
     for name in pictures:
         start = b"GIF8" if name.endswith(".gif") else b"\x89PNG"
         assert (Path(__file__).parents[1] / name).read_bytes().startswith(start)
