@@ -58,6 +58,15 @@ def _no_skip(report):
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def keep_engines(request):
+    """The default tests train few, small configs again and again; only the slow ones have many large ones."""
+    from vcrl.training import engine
+
+    if request.config.getoption("markexpr") != "slow":
+        engine.KEPT = 64
+
+
 @pytest.fixture(scope="module")
 def quick_compiles():
     """For tests whose time is nearly all compiling: without optimisation it is half."""

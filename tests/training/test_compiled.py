@@ -9,7 +9,7 @@ import pytest
 from tiny import CHANGES
 
 from vcrl.training import engine
-from vcrl.training.engine import KEPT, engine_of, keep_compiled
+from vcrl.training.engine import engine_of, keep_compiled
 from vcrl.training.plan import make_plan
 
 
@@ -43,11 +43,12 @@ def plan_of(batch):
 
 def test_the_engines_used_last_are_kept(monkeypatch):
     monkeypatch.setattr(engine, "_engines", {})
+    monkeypatch.setattr(engine, "KEPT", 8)
     first, second = engine_of(plan_of(1)), engine_of(plan_of(2))
-    for batch in range(3, KEPT + 2):
+    for batch in range(3, 10):
         engine_of(plan_of(batch))
         assert engine_of(plan_of(1)) is first
-    assert len(engine._engines) == KEPT
+    assert len(engine._engines) == 8
     assert engine_of(plan_of(1)) is first and engine_of(plan_of(2)) is not second
 
 
