@@ -1,5 +1,6 @@
 """The command line. Each command is a dataclass of its arguments; heavy imports wait until one is chosen."""
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -291,6 +292,8 @@ class Report:
 
     def run(self, rest: list[str]) -> None:
         refuse(self, rest)
+        # Many small products of matrices are slower in threads, and a process with threads cannot be forked.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         from vcrl.bench.report import report
 
         chosen = None if self.methods is None else [m.strip() for m in self.methods.split(",") if m.strip()]

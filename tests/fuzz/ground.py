@@ -44,7 +44,8 @@ def whole() -> Path:
     (root / "results").mkdir()
     status = json.loads((run / "status.json").read_text())
     (run / "status.json").write_text(json.dumps(status | {"not_finite_since": {}, "seconds": 5.0}))
-    scores, episodes = results.score_rows(results.read_run(run))
+    final = results.final(results.read_run(run))
+    scores, episodes = final.scores, results.episode_rows(final)
     errors = [
         {name: row[name] for name in results.KEY} | {"agent_steps": "20", "q_error/1": "0.5"}
         for row in scores

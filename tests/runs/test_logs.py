@@ -3,6 +3,7 @@
 import errno
 import math
 import random
+import re
 
 import numpy as np
 import pytest
@@ -195,6 +196,47 @@ def test_episodes_are_read_strictly(run, line):
         UserError, match=r"eval.csv, line 4: expected seed,agent_steps,episode,score,length, found "
     ):
         RunFolder.read(run.path).evaluations()
+
+
+def test_two_lines_that_only_together_have_the_right_number_of_cells(run):
+    write(run, 0, 2)
+    run.flush()
+    for odd in ("1,2,3,4.0\n1,2,3,4.0,5,6\n", "1,2,3,4.0,5,6\n1,2,3,4.0\n", "1,2,3,4.0,5,1,2,3,4.0,5\n"):
+        whole = (run.path / "eval.csv").read_text()
+        (run.path / "eval.csv").write_text(whole + odd + "x\n")
+        first = odd.partition("\n")[0]
+        with pytest.raises(UserError, match=rf"eval.csv, line 4: expected .*, found '{re.escape(first)}'"):
+            RunFolder.read(run.path).evaluations()
+        (run.path / "eval.csv").write_text(whole)
+
+
+@pytest.mark.parametrize(
+    "cell", ["-0", "00", "01", "1e3", "1.0", "nan", "", "1.50", "0.10", "1e5", ".5", "1.", "-nan", "inf", "-inf",
+             "1e400", "5e-324", "100000.0", "1e+16", "1e16", "0.30000000000000004", "0.300000000000000040"]
+)  # fmt: skip
+@pytest.mark.parametrize("column", range(5))
+def test_all_rows_at_once_are_read_as_strictly_as_one(run, cell, column):
+    cells = ["1", "2", "3", "4.0", "5"]
+    cells[column] = cell
+    line = ",".join(cells)
+    (run.path / "eval.csv").write_text(HEADER + "0,1,2,3.5,4\n" + line + "\n0,1,3,2.5,4\n")
+    kinds = (int, int, int, float, int)
+    try:
+        sound = repr(kinds[column](cell)) == cell
+    except ValueError:
+        sound = False
+    if sound:
+        assert repr(RunFolder.read(run.path).evaluations()[1][column]) == cell
+    else:
+        with pytest.raises(UserError, match=r"eval.csv, line 3: expected "):
+            RunFolder.read(run.path).evaluations()
+
+
+def test_null_reads_as_nan_in_any_encoding(run):
+    for encoding in ("utf-8", "utf-16-le", "utf-32-le"):
+        (run.path / "metrics.jsonl").write_bytes('{"a":[null,1]}\n'.encode(encoding))
+        (row,) = RunFolder.read(run.path).metrics()
+        assert math.isnan(row["a"][0]) and row["a"][1] == 1
 
 
 def test_a_foreign_header_is_refused(tmp_path):

@@ -48,7 +48,7 @@ def _scores(runs: list[Run], mixed: bool) -> list[str]:
     found: list[list[Row]] = []
     for run in runs:
         try:
-            found.append(results.score_rows(run)[0])
+            found.append(results.final(run).scores)
         except UserError as error:
             return [f"  not compared: {error}"]
         except BAD as error:

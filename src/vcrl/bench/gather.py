@@ -7,7 +7,7 @@ import numpy as np
 
 from vcrl.bench import scores
 from vcrl.bench.looks import looks
-from vcrl.bench.scores import Found, Score
+from vcrl.bench.scores import Found, Means, Score
 from vcrl.core.config import digest
 
 # Of a bank only what the paper's tables show, unless others are asked for.
@@ -29,6 +29,7 @@ class Benchmark(NamedTuple):
     matrix: dict[str, np.ndarray]  # normalised, on all tasks
     common: list[str]  # tasks that every method has
     mixed: str  # in what the protocols differ, if they do
+    evaluated: dict[str, Means]  # by run folder
 
     @property
     def title(self) -> str:
@@ -72,7 +73,8 @@ def _benchmark(suite: str, protocol: str, rows: list[Score], found: Found, mixed
         cells.setdefault((row.task, name), []).append(row)
     values = scores.matrix(rows, tasks, mixed=True)  # refused above, where the fields can be named
     matrix = {name: values[name] for name in names}
-    return Benchmark(suite, protocol, rows, tasks, names, cells, matrix, scores.shared(matrix, tasks), told)
+    common = scores.shared(matrix, tasks)
+    return Benchmark(suite, protocol, rows, tasks, names, cells, matrix, common, told, found.evaluated)
 
 
 def choose_banked(found: Found, own: Found, methods: Sequence[str] | None) -> Found:

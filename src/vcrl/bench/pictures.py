@@ -1,5 +1,6 @@
 """The figures of a report, each with its words, drawn from what there is."""
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,11 +12,12 @@ from vcrl.bench import charts, figures
 from vcrl.bench.aggregates import Aggregates
 from vcrl.bench.folders import BAD
 from vcrl.bench.gather import Benchmark
+from vcrl.bench.spread import spread
 from vcrl.bench.stats import Interval
 from vcrl.core.errors import UserError
-from vcrl.runs.logs import Episode
 from vcrl.runs.reading import Run, read_run
 
+MANY = 20  # curves, from which reading their logs is shared
 PANELS = 30  # tasks, above which a figure with a panel for each is no longer looked at
 
 
@@ -135,22 +137,13 @@ class Curves(NamedTuple):
 def _curves(part: Benchmark, own: Sequence[str]) -> Curves:
     """Curves from the logs of run folders, at the steps that all seeds of a method have; damaged logs have none."""
     found = Curves({}, {})
-    for task, name in [
-        (task, name) for task in part.tasks for name in part.names if (task, name) in part.cells
-    ]:
-        rows = part.cells[task, name]
-        if name not in own or any(row.source != "run" for row in rows):
-            continue
-        seeds = [row.seed for row in rows]
-        points: dict[str, dict[int, dict[int, float]]] = {"score": {}, "imagined": {}, "real": {}}
-        for where in dict.fromkeys(row.where for row in rows):
-            try:
-                run = read_run(Path(where))
-                _evaluated(run, points["score"])
-                _measured(run, points)
-            except (UserError, *BAD):
-                continue
-        drawn = {kind: _curve(at, seeds) for kind, at in points.items()}
+    cells = [
+        cell
+        for cell in ((task, name) for task in part.tasks for name in part.names if name in own)
+        if cell in part.cells and all(row.source == "run" for row in part.cells[cell])
+    ]
+    read = spread(lambda cell: _read_curves(part, cell), cells, least=MANY)
+    for (task, name), drawn in zip(cells, read, strict=True):
         if (curve := drawn["score"]) is not None and len(curve.steps) > 1:
             found.scores.setdefault(task, {})[name] = curve
         kinds = {k: c for k in ("imagined", "real") if (c := drawn[k]) is not None}
@@ -159,12 +152,20 @@ def _curves(part: Benchmark, own: Sequence[str]) -> Curves:
     return found
 
 
-def _evaluated(run: Run, points: dict[int, dict[int, float]]) -> None:
-    games: dict[tuple[int, int], list[Episode]] = {}
-    for game in run.evaluations():
-        games.setdefault((game.agent_steps, game.seed), []).append(game)
-    for (step, seed), mine in games.items():
-        points.setdefault(step, {})[seed] = float(np.mean([game.score for game in mine]))
+def _read_curves(part: Benchmark, cell: tuple[str, str]) -> dict[str, figures.Curve | None]:
+    """All curves of a method on a task."""
+    rows = part.cells[cell]
+    points: dict[str, dict[int, dict[int, float]]] = {"score": {}, "imagined": {}, "real": {}}
+    for where in dict.fromkeys(row.where for row in rows):
+        try:
+            run = read_run(Path(where))
+            for (step, seed), score in part.evaluated[where].items():
+                points["score"].setdefault(step, {})[seed] = score
+            _measured(run, points)
+        except (UserError, *BAD):
+            continue
+    seeds = [row.seed for row in rows]
+    return {kind: _curve(at, seeds) for kind, at in points.items()}
 
 
 def _measured(run: Run, points: dict[str, dict[int, dict[int, float]]]) -> None:
@@ -174,12 +175,13 @@ def _measured(run: Run, points: dict[str, dict[int, dict[int, float]]]) -> None:
             values = row.get(f"q_error/{kind}")
             if isinstance(values, list) and len(values) == len(seeds):
                 at = points[kind].setdefault(int(row["agent_steps"]), {})
-                at.update({seed: float(value) for seed, value in zip(seeds, values, strict=True)})
+                at.update(dict(zip(seeds, map(float, values), strict=True)))
 
 
 def _curve(points: dict[int, dict[int, float]], seeds: Sequence[int | None]) -> figures.Curve | None:
-    steps = sorted(step for step, at in points.items() if all(seed in at for seed in seeds))
+    steps = sorted(step for step, at in points.items() if at.keys() >= set(seeds))
     if not steps:
         return None
-    values = np.array([[points[step][int(seed or 0)] for step in steps] for seed in seeds])
+    of_seeds = operator.itemgetter(*seeds, seeds[0])  # one more, for of a single key it gives no tuple
+    values = np.ascontiguousarray(np.array([of_seeds(points[step])[:-1] for step in steps]).T)
     return figures.Curve(np.array(steps), values) if np.isfinite(values).all(axis=1).any() else None

@@ -13,6 +13,7 @@ import math
 import re
 import sys
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -22,6 +23,7 @@ from vcrl.core.config import digest
 from vcrl.core.errors import UserError
 from vcrl.envs import registry
 from vcrl.runs.files import read_limited, write_atomic, writing
+from vcrl.runs.logs import Episode
 from vcrl.runs.reading import Run, check_record, read_run
 from vcrl.runs.strict import BAD
 
@@ -60,6 +62,14 @@ class Tables(NamedTuple):
     scores: list[Row]
     episodes: list[Row]
     q_error: list[Row]
+
+
+class Final(NamedTuple):
+    """The final evaluation of a finished run."""
+
+    scores: list[Row]  # of every seed
+    games: list[list[Episode]]  # behind each of them
+    evaluations: list[Episode]  # all games, those on the way included
 
 
 def add(
@@ -122,18 +132,29 @@ def _read_run(path: Path) -> Run:
 
 def tables_of(run: Run) -> Tables:
     """The rows of one finished run; a run that is not finished or lacks an episode is refused."""
-    scores, episodes = score_rows(run)
-    q_error: list[Row] = []
+    found = final(run)
+    scores, q_error = found.scores, list[Row]()
     for row in run.metrics():
         if errors := {name: row[name] for name in row if name.startswith("q_error/")}:
             for i, key in enumerate(scores):
                 named = {name: key[name] for name in KEY} | {"agent_steps": str(row["agent_steps"])}
                 q_error.append(named | {name: _number(errors[name][i]) for name in sorted(errors)})
-    return Tables(scores, episodes, q_error)
+    return Tables(scores, episode_rows(found), q_error)
 
 
-def score_rows(run: Run) -> tuple[list[Row], list[Row]]:
-    """The scores of one finished run and the episodes behind them; its metrics are not read."""
+def episode_rows(found: Final) -> list[Row]:
+    """A row for every game of a final evaluation."""
+    rows: list[Row] = []
+    for score, mine in zip(found.scores, found.games, strict=True):
+        named = {name: score[name] for name in KEY}
+        for game in mine:
+            told = {"episode": str(game.episode), "score": _number(game.score), "length": str(game.length)}
+            rows.append(named | told)
+    return rows
+
+
+def final(run: Run) -> Final:
+    """The scores of one finished run and the games behind them; its metrics are not read."""
     where, record, status = run.path, run.record, run.status
     if (state := status.get("state", "not started")) != "done":
         raise UserError(f"{where} is not finished ({state}): the same training command continues it")
@@ -160,11 +181,14 @@ def score_rows(run: Run) -> tuple[list[Row], list[Row]]:
         }
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{where} lacks or garbles {error}: it was not written by this version") from error
-    games = [game for game in run.evaluations() if game.agent_steps == budget]
+    evaluations, played = run.evaluations(), dict[int, list[Episode]]()
+    for game in evaluations:
+        if game.agent_steps == budget:
+            played.setdefault(game.seed, []).append(game)
     scores: list[Row] = []
-    episodes: list[Row] = []
+    games: list[list[Episode]] = []
     for seed in seeds:
-        mine = sorted((game for game in games if game.seed == seed), key=lambda game: game.episode)
+        mine = sorted(played.get(seed, []), key=attrgetter("episode"))
         if len(mine) != wanted or [game.episode for game in mine] != list(range(wanted)):
             raise UserError(
                 f"{where}: seed {seed} has {len(mine)} of {wanted} episodes of its final evaluation"
@@ -176,13 +200,10 @@ def score_rows(run: Run) -> tuple[list[Row], list[Row]]:
             "normalised": _number(normalised(record["task"], score)),
             "not_finite_since": str(failed.get(str(seed), "")),
         }
-        row = {name: (common | own)[name] for name in SCORE_COLUMNS}
-        scores.append(row)
-        named = {name: row[name] for name in KEY}
-        for game in mine:
-            told = {"episode": str(game.episode), "score": _number(game.score), "length": str(game.length)}
-            episodes.append(named | told)
-    return scores, episodes
+        row = common | own
+        scores.append({name: row[name] for name in SCORE_COLUMNS})
+        games.append(mine)
+    return Final(scores, games, evaluations)
 
 
 def normalised(task: str, score: float) -> float:

@@ -16,8 +16,13 @@ import numpy as np
 from vcrl.bench import paper, results
 from vcrl.bench.folders import BAD, LARGEST, read_checked, run_folders
 from vcrl.bench.results import Row
+from vcrl.bench.spread import spread
 from vcrl.core.errors import UserError, unknown
 from vcrl.runs.files import read_limited
+from vcrl.runs.logs import Episode
+
+MANY = 50  # run folders, from which reading them is shared
+Means = dict[tuple[int, int], float]  # of the scores of an evaluation, by agent steps and seed
 
 
 class Score(NamedTuple):
@@ -71,6 +76,7 @@ class Found(NamedTuple):
     protocols: dict[str, dict[str, Any]]  # by hash, of runs whose folder is there
     configs: dict[str, dict[str, Any]]  # likewise
     origins: list[Origin]
+    evaluated: dict[str, Means]  # by run folder: curves need not read all games again
 
 
 def join(*found: Found) -> Found:
@@ -80,28 +86,21 @@ def join(*found: Found) -> Found:
         {key: value for one in found for key, value in one.protocols.items()},
         {key: value for one in found for key, value in one.configs.items()},
         [origin for one in found for origin in one.origins],
+        {key: value for one in found for key, value in one.evaluated.items()},
     )
 
 
 def read_runs(paths: Iterable[Path]) -> Found:
     """Run folders, or folders of such; a run that is damaged or not finished is named and left out."""
-    found = Found([], [], {}, {}, [])
+    found = Found([], [], {}, {}, [], {})
     taken: dict[tuple[Any, ...], str] = {}
-    for path in dict.fromkeys(folder for root in paths for folder in run_folders(root)):
-        try:
-            run = read_checked(path)
-            rows = results.score_rows(run)[0]
-            scores = [_own(row, "run", str(path), len(rows)) for row in rows]
-            origin = _origin(rows[0], "run", str(path))
-            origin = origin._replace(gpu=bool((run.record.get("facts") or {}).get("accelerator")))
-        except UserError as error:
-            found.left_out.append(str(error))
-            continue
-        except BAD as error:
-            found.left_out.append(f"{path} is damaged ({type(error).__name__}: {_short(error)})")
+    folders = list(dict.fromkeys(folder for root in paths for folder in run_folders(root)))
+    for path, one in zip(folders, spread(_read_run, folders, least=MANY), strict=True):
+        if isinstance(one, str):
+            found.left_out.append(one)
             continue
         used = 0
-        for row in scores:
+        for row in one.rows:
             key = (row.suite, row.task, row.method, row.config_hash, row.protocol_hash, row.seed)
             what = f"{path}: {row.task}, {row.method}, seed {row.seed}"
             if not math.isfinite(row.score):
@@ -113,15 +112,34 @@ def read_runs(paths: Iterable[Path]) -> Found:
                 found.rows.append(row)
                 used += 1
         if used:
-            found.protocols[scores[0].protocol_hash] = run.record["protocol"]
-            found.configs[scores[0].config_hash] = run.record["config"]
-            found.origins.append(origin)
+            found.protocols.update(one.protocols)
+            found.configs.update(one.configs)
+            found.origins.extend(one.origins)
+            found.evaluated.update(one.evaluated)
     return found
+
+
+def _read_run(path: Path) -> Found | str:
+    """What one run folder holds, or why it is left out."""
+    try:
+        run = read_checked(path)
+        final = results.final(run)
+        rows = final.scores
+        scores = [_own(row, "run", str(path), len(rows)) for row in rows]
+        origin = _origin(rows[0], "run", str(path))
+        origin = origin._replace(gpu=bool((run.record.get("facts") or {}).get("accelerator")))
+    except UserError as error:
+        return str(error)
+    except BAD as error:
+        return f"{path} is damaged ({type(error).__name__}: {_short(error)})"
+    protocols = {scores[0].protocol_hash: run.record["protocol"]}
+    configs = {scores[0].config_hash: run.record["config"]}
+    return Found(scores, [], protocols, configs, [origin], {str(path): _means(final.evaluations)})
 
 
 def read_results(folder: Path) -> Found:
     """The tables of results/, by `bench/results.py`."""
-    found = Found([], [], {}, {}, [])
+    found = Found([], [], {}, {}, [], {})
     names = results.suites(folder)
     if not names:
         raise UserError(
@@ -170,7 +188,7 @@ def read_paper() -> Found:
             for task, (score, _) in tasks.items():
                 told = ("paper", "table of DMControl", protocol, "", "", paper.DMC_RUNS, 0, math.nan)
                 rows.append(Score("dmc", task, method, None, score, score / paper.DMC_BEST, *told))
-    return Found(rows, [], {}, {}, [])
+    return Found(rows, [], {}, {}, [], {})
 
 
 def read_bank(path: Path) -> Found:
@@ -183,7 +201,7 @@ def read_bank(path: Path) -> Found:
         raise UserError(
             f"no bank of runs at {path}: expected folders such as atari100k with a JSON file a method"
         )
-    found = Found([], [], {}, {}, [])
+    found = Found([], [], {}, {}, [], {})
     for file in files:
         try:
             held = json.loads(read_limited(file, LARGEST))
@@ -293,6 +311,13 @@ def _protocol(row: Score) -> dict[str, Any]:
         except (UserError, OSError):
             pass
     return {"name": row.protocol, **({"budget": row.agent_steps} if row.agent_steps else {})}
+
+
+def _means(rows: Sequence[Episode]) -> Means:
+    games: dict[tuple[int, int], list[float]] = {}
+    for row in rows:
+        games.setdefault((row.agent_steps, row.seed), []).append(row.score)
+    return {key: float(np.mean(mine)) for key, mine in games.items()}
 
 
 def _own(row: Row, source: str, where: str, seeds: int) -> Score:

@@ -10,6 +10,7 @@ from vcrl.bench.aggregates import Aggregates
 from vcrl.bench.gather import Benchmark
 from vcrl.bench.pictures import Picture
 from vcrl.bench.scores import Score
+from vcrl.bench.spread import spread
 from vcrl.bench.stats import Interval, interval, iqm, mean
 from vcrl.bench.tables import number_text
 from vcrl.bench.web import Cell, Heading, Html
@@ -100,11 +101,12 @@ def aggregated(part: Benchmark, found: Aggregates, mark: str) -> list[str]:
 
 
 def shown(pictures: Sequence[Picture], mark: str) -> list[str]:
-    lines = []
-    for title, alt, caption, draw in pictures:
+    def lines(picture: Picture) -> list[str]:
+        title, alt, caption, draw = picture
         told = f"Mixed protocols. {caption}" if mark else caption
-        lines += [f"<h3>{web.html(title + mark)}</h3>", web.figure(draw(), alt, told, f"figure: {title}")]
-    return lines
+        return [f"<h3>{web.html(title + mark)}</h3>", web.figure(draw(), alt, told, f"figure: {title}")]
+
+    return [line for drawn in spread(lines, pictures) for line in drawn]
 
 
 def improvement(part: Benchmark, chances: Mapping[tuple[str, str], Interval], mark: str) -> list[str]:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
-from scipy.stats import trim_mean
 
 from vcrl.core.errors import UserError
 
@@ -66,7 +65,10 @@ def median(scores: Scores) -> Any:
 
 def iqm(scores: Scores) -> Any:
     """Interquartile mean: a quarter of the runs cut from either end, all tasks pooled, the rest averaged."""
-    return trim_mean(np.concatenate(tasks_of(scores), axis=-1), 0.25, axis=-1)
+    pooled = np.concatenate(tasks_of(scores), axis=-1)
+    runs = pooled.shape[-1]
+    first, last = runs // 4, runs - runs // 4
+    return np.partition(pooled, (first, last - 1), axis=-1)[..., first:last].mean(axis=-1)
 
 
 def optimality_gap(scores: Scores, threshold: float = 1.0) -> Any:

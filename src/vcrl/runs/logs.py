@@ -30,6 +30,7 @@ class Episode(NamedTuple):
     length: int
 
 
+_IN_NUMBERS = b"0123456789+-.einfa"  # not finite ones included
 HEADER = ",".join(Episode._fields).encode() + b"\n"
 
 
@@ -166,9 +167,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(_whole_lines(path), start=1):
         try:
-            rows.append(_with_nan(parse_object(line)))
+            row = parse_object(line)
         except ValueError:
             raise UserError(f"{path}, line {number}: expected a JSON object, found {_shown(line)}") from None
+        held = b"null" in line or b"\0" in line  # in UTF-16 the letters stand apart
+        rows.append(_with_nan(row) if held else row)
     return rows
 
 
@@ -177,7 +180,10 @@ def read_episodes(path: Path) -> list[Episode]:
     lines = _whole_lines(path)
     if lines and lines[0] + b"\n" != HEADER:
         raise UserError(f"{path}, line 1: expected {HEADER.decode().strip()}, found {_shown(lines[0])}")
-    return [_episode(path, number, line) for number, line in enumerate(lines[1:], start=2)]
+    try:
+        return _table(lines[1:])
+    except ValueError:
+        return [_episode(path, number, line) for number, line in enumerate(lines[1:], start=2)]
 
 
 def by_steps(rows: list[Episode]) -> dict[int, list[Episode]]:
@@ -216,6 +222,31 @@ def unlike(rows: list[Episode], seeds: list[int], episodes: int) -> Unlike | Non
         if one != two:
             return Unlike(at, one, two)
     return None
+
+
+def _table(lines: list[bytes]) -> list[Episode]:
+    """All rows, a column at a time, which is much faster; a ValueError where any is not as `_episode` wants it."""
+    text = b"\n".join(lines)
+    # Counted first: a file of nothing but empty lines is not worth the memory of the other look.
+    if (
+        text.count(b",") != 4 * len(lines)
+        or text.translate(None, _IN_NUMBERS) != (b",,,,\n" * len(lines))[:-1]
+    ):
+        raise ValueError("not five numbers a line")
+    cells = text.decode().replace("\n", ",").split(",") if lines else []
+    seeds, agent_steps, episodes, lengths = (_counts(cells[column::5]) for column in (0, 1, 2, 4))
+    scores = list(map(float, cells[3::5]))
+    if list(map(repr, scores)) != cells[3::5]:
+        raise ValueError("digits that nobody here writes")
+    return list(map(Episode._make, zip(seeds, agent_steps, episodes, scores, lengths, strict=True)))
+
+
+def _counts(cells: list[str]) -> list[int]:
+    """Few of them differ, and each is read and checked once."""
+    known = {cell: int(cell) for cell in set(cells)}
+    if any(repr(count) != cell for cell, count in known.items()):
+        raise ValueError("digits that nobody here writes")
+    return [known[cell] for cell in cells]
 
 
 def _episode(path: Path, number: int, line: bytes) -> Episode:
