@@ -82,17 +82,21 @@ def test_what_runs_held_says_how_many_fit(tmp_path: Path):
     path = existing(tmp_path, "spr", "snow", [7, 8], "running")
     record = json.loads((path / "config.json").read_text()) | {"facts": {"accelerator": None}}
     (path / "config.json").write_text(json.dumps(record))
-    held = {"state": "running", "updates": 5, "peak_bytes": 3 * 10**6, "forecast_bytes": 6 * 10**6}
+    held = {"state": "running", "updates": 5, "peak_bytes": 3 * 10**9, "forecast_bytes": 6 * 10**9}
     for status, fits in (
         ({**held, "peak_bytes": None}, 2),
         ({**held, "updates": 0}, 2),
         ({**held, "forecast_bytes": "many"}, 2),
         (held, 3),  # 4.76 would fit; 6 seeds are two runs of three then
-        ({**held, "peak_bytes": 12 * 10**6}, 1),
+        ({**held, "peak_bytes": 12 * 10**9}, 1),
+        ({**held, "peak_bytes": 9 * 10**8, "forecast_bytes": 10**7}, 2),  # mostly what any run takes
     ):
         (path / "status.json").write_text(json.dumps(status))
         plan = planned(tmp_path, cards(1, memory), methods="spr", seeds=range(6))
         assert plan.group == fits, status
+    (path / "status.json").write_text(json.dumps(held))
+    plan = planned(tmp_path, cards(1, memory), methods="spr", seeds=range(6))
+    assert all(job.memory == len(job.seeds) * 3e6 / 2 for job in plan.jobs if not job.done)
 
 
 def test_seeds_that_do_not_fit_are_refused(tmp_path: Path):

@@ -13,7 +13,7 @@ from ground import SECRET
 
 from vcrl.core.errors import UserError
 
-SECONDS = 60  # after which it hangs
+SECONDS = 20  # after which it hangs
 BYTES = 256 * 2**20  # more than this no small folder needs
 
 _opened: list[str] | None = None

@@ -56,6 +56,7 @@ class Job:
     agent_steps: int = 0  # behind it already
     seconds: float = 0.0  # ahead of it, by forecast
     source: str = ""
+    memory: float = 0.0  # bytes it will hold, as earlier runs did or by forecast
 
     @property
     def name(self) -> str:
@@ -143,9 +144,10 @@ def _new(ask: Ask, what: Scouted, seeds: tuple[int, ...]) -> Job:
 
 
 def _timed(job: Job, clock: Clock) -> Job:
+    what = job.what
+    job = replace(job, memory=len(job.seeds) * _held(what, clock))
     if job.done:
         return job
-    what = job.what
     whole, source = clock.forecast(what.room, what.method, what.task, len(job.seeds), what.budget)
     left = whole * (1 - min(job.agent_steps / what.budget, 1))
     return replace(job, seconds=left, source=source)
@@ -217,6 +219,11 @@ def room_for(what: Scouted, clock: Clock) -> float:
     return what.need * (CAREFUL if factor is None else MEASURED * factor)
 
 
+def _held(what: Scouted, clock: Clock) -> float:
+    """Bytes a seed is expected to hold."""
+    return what.need * (clock.memory(what.room, what.method) or 1.0)
+
+
 def makespan(times: Sequence[float], slots: int) -> float:
     """When the last run ends if each slot takes the next run once it is free."""
     free = [0.0] * slots
@@ -226,7 +233,7 @@ def makespan(times: Sequence[float], slots: int) -> float:
 
 
 def _check_room(job: Job, machine: Machine, clock: Clock) -> None:
-    one, room = job.what.need * (clock.memory(job.what.room, job.what.method) or 1.0), machine.room
+    one, room = _held(job.what, clock), machine.room
     need = len(job.seeds) * one
     if room is not None and need > room:
         fits = int(room / one)

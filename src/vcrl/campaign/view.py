@@ -149,7 +149,7 @@ def plan_table(campaign: Campaign) -> Group:
             seeds_text(job.seeds),
             state,
             f"{job.agent_steps:,}/{job.what.budget:,}",
-            f"{len(job.seeds) * job.what.need / 1e9:.2f} GB",
+            f"{job.memory / 1e9:.2f} GB",
             "" if job.done else span(job.seconds),
             job.source,
             style=COLOURS["done"] if job.done else None,
