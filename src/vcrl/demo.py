@@ -28,7 +28,7 @@ from vcrl.training.loop import interrupts
 from vcrl.training.plan import Plan, Schedule, make_plan
 from vcrl.training.run import load_run, train
 
-STEPS = {"rainbow": 2000, "sac": 1250}  # agent steps, by base: what a few minutes on two cores allow
+STEPS = {"rainbow": 2000, "sac": 1200}  # agent steps, by base: what a few minutes on two cores allow
 SCHEDULE = Schedule(log=200, evaluate=200, gradients=0, q_error=400)
 PLAIN_SECONDS = 15.0  # between lines where there is no terminal
 
