@@ -146,6 +146,7 @@ FAMILY.suites |= {
         "terms.cycle.ramp": (1000, "half of the budget"),
         "terms.spr.steps": (3, "two CPU cores"),
         "terms.cycle.steps": (3, "two CPU cores"),
+        "continuous.samples": (4, "two CPU cores"),
     },
     "gym": {
         "observation": (Observation(stack=3, fill="first", reward="raw"), "the environment's own size"),
