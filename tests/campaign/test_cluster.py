@@ -27,7 +27,8 @@ Quick = Callable[..., tuple[int, str]]
 def ray() -> Iterator[Any]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
-    os.environ["FAKE_SECONDS"] = "3"  # read by the processes of workers, which inherit it now
+    # Read by the processes of workers, which inherit it now. Long enough for a stop to arrive on a busy computer.
+    os.environ["FAKE_SECONDS"] = "8"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import ray
