@@ -174,3 +174,14 @@ def test_compare_refuses_what_does_not_compare(make_run, capsys):
 def test_one_seed_has_no_interval(make_run, capsys):
     a, b = make_run("a", scores=(1.0,)), make_run("b", method="spr", scores=(3.0,))
     assert "one seed has no interval: B - A is 2.00" in said(capsys, "compare", a, b)
+
+
+def test_names_that_would_steer_a_terminal_are_not_printed(make_run, capsys):
+    """A stranger's keys are printed as well as their values."""
+    steers = "\x1b[2J\x00"
+    odd = make_run("odd", config={steers: 1}, protocol_hash=steers, status={"finished": steers})
+    for words in (["show", str(odd)], ["ls", str(odd.parent)], ["compare", str(odd), str(make_run("b"))]):
+        main(words)
+        said = capsys.readouterr().out
+        assert said.replace("\n", "").isprintable(), words
+        assert "?[2J?" in said, words

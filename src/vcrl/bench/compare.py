@@ -13,6 +13,7 @@ from vcrl.bench.stats import interval, iqm
 from vcrl.bench.tables import interval_text, number_text
 from vcrl.core.errors import UserError
 from vcrl.runs.reading import Run
+from vcrl.runs.strict import printable
 
 FEW = 4  # seeds, below which an interval of a difference is not to be believed
 
@@ -28,7 +29,7 @@ def compare(first: Path, second: Path, mixed: bool = False) -> str:
     for part in ("config", "protocol"):
         lines += ["", part, *_differences(*(flat(run.record.get(part)) for run in runs))]
     lines += ["", "scores", *_scores(runs, mixed)]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
@@ -97,5 +98,4 @@ def _column(rows: list[Row], name: str) -> np.ndarray:
 
 
 def _text(value: Any) -> str:
-    text = "none" if value is None else str(value)
-    return "".join(c if c.isprintable() else "?" for c in text)[:80]
+    return "none" if value is None else str(value)[:80]

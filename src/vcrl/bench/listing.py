@@ -11,6 +11,7 @@ from vcrl.core.config import digest
 from vcrl.core.errors import UserError
 from vcrl.runs.logs import read_episodes
 from vcrl.runs.reading import CONFIG, LOGS, STATUS, Run
+from vcrl.runs.strict import printable
 
 LOOKED_INTO = 200  # runs whose evaluation is read for a score that status.json does not tell
 SILENT = 1800.0  # seconds after which a run that says it is running may be dead
@@ -93,7 +94,8 @@ def listing_text(lines: Sequence[Line]) -> str:
         word = "running" if line.state.startswith("silent") else line.state
         counts[word] = counts.get(word, 0) + 1
     told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    return "\n".join([*text, "", f"{len(lines)} run{'s' * (len(lines) != 1)}: {told}"])
+    text += ["", f"{len(lines)} run{'s' * (len(lines) != 1)}: {told}"]
+    return "\n".join(map(printable, text))
 
 
 def final_scores(path: Path, budget: int | None) -> dict[int, float]:
@@ -186,7 +188,8 @@ def description_text(told: dict[str, Any]) -> str:
         lines += ["", "last metrics", *_pairs(told["last metrics"])]
     lines += ["", "files", *_pairs({name: size_text(size) for name, size in told["files"].items()})]
     lines += _pairs({"checkpoint/": size_text(told["checkpoint"])})
-    return "\n".join([*lines, *(f"warning: {note}" for note in told["notes"])])
+    lines += [f"warning: {note}" for note in told["notes"]]
+    return "\n".join(map(printable, lines))
 
 
 def flat(value: Any, where: str = "") -> dict[str, Any]:
@@ -323,4 +326,4 @@ def _value(value: Any) -> str:
         if type(value) is int and abs(value) >= 10_000
         else str(value)
     )
-    return "".join(c if c.isprintable() else "?" for c in text)[:400]
+    return text[:400]

@@ -52,6 +52,11 @@ def _walk(value: dict[str, Any]) -> None:
     raise ValueError("nested too deeply")
 
 
+def printable(text: str) -> str:
+    """One line that a terminal can show, whoever wrote it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
