@@ -12,7 +12,7 @@ demo-control: .venv/ready
 	$(BIN)/vcrl demo --games reach --out demo-control
 
 test: .venv/ready gl
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 slow: .venv/ready browser gl
 	$(BIN)/python -m pytest -m slow
