@@ -180,7 +180,7 @@ def stacks(
 
     keep = (place >= begin).astype(jnp.uint8) if fill == "zeros" else jnp.ones_like(at, jnp.uint8)
     if stack == 4 and replay.frame.shape[-1] == 1:
-        # Four gray frames are one word a pixel, which a GPU writes as fast as one byte.
+        # Four gray frames are one word a pixel, written at once.
         words = (replay.frame[at[..., i], ..., 0] * keep[..., i, None, None] for i in range(stack))
         word = sum(x.astype(jnp.uint32) << 8 * i for i, x in enumerate(words))
         return jax.lax.bitcast_convert_type(word, jnp.uint8)

@@ -57,7 +57,7 @@ def augment(
 
 
 def _pixels(obs: UInt8[Array, "B P C"], at: Int[Array, "B p"]) -> UInt8[Array, "B p C"]:
-    """The pixels of each stack in another order; four bytes move as one word, which takes a GPU as long as one byte."""
+    """The pixels of each stack in another order; four bytes move as one word, so that one index serves them all."""
     if obs.shape[-1] != 4:
         return jnp.take_along_axis(obs, at[..., None], axis=1, mode="clip")
     words = jax.lax.bitcast_convert_type(obs, jnp.uint32)
