@@ -2,6 +2,7 @@
 
     python benchmarks/breakdown.py                                 vcr, ten seeds
     python benchmarks/breakdown.py --method spr --seeds 1 --top 20
+    python benchmarks/breakdown.py --shape control --seeds 1      the continuous agent, as on walker-walk
 
 Kernels are timed by the profiler, one by one: gaps between them are what is left of the measured time, and are near
 none at ten seeds. A fused kernel counts where its last operation comes from. XLA's command buffers are off while this
@@ -35,12 +36,17 @@ RULES = (
     ("replay.py", "", "draw"),
     ("rainbow.py", "_look", "encoder, images without gradient"),
     ("transition.py", "", "imagination"),
+    ("soft.py", "soft_target", "targets, convolutions included"),
     ("encoders.py", "", "encoder, images with gradient"),
+    ("control.py", "Trunk", "trunks"),
     ("heads.py", "", "heads"),
     ("layers.py", "", "heads"),
     ("values.py", "", "values, targets, losses"),
     ("rainbow.py", "losses", "values, targets, losses"),
     ("rainbow.py", "", "optimiser"),
+    ("descent.py", "descend", "optimiser"),
+    ("sac.py", "follow", "optimiser"),
+    ("soft.py", "", "values, targets, losses"),
 )
 REST = "other"
 
@@ -48,6 +54,7 @@ REST = "other"
 @dataclass
 class Options:
     method: str = "vcr"
+    shape: str = "atari"  # or "control"
     seeds: int = 10
     capacity: int = 100_000
     ticks: int = 5  # agent steps that are profiled
@@ -115,7 +122,7 @@ def main(options: Options) -> None:
         sys.exit(
             "no GPU here, and on a CPU there are no kernels to tell apart: benchmarks/update.py times whole updates"
         )
-    _, engine, training = midway(options.method, "atari", options.seeds, options.capacity)
+    _, engine, training = midway(options.method, options.shape, options.seeds, options.capacity)
     learn, updates = engine.lifted.learn, engine.agent.updates_per_step
 
     def arguments() -> tuple[Any, ...]:

@@ -10,18 +10,21 @@ from eager import SHAPES
 from vcrl import replay as rp
 from vcrl.core.config import change
 from vcrl.core.protocol import Protocol
-from vcrl.core.spec import EnvSpec
+from vcrl.core.spec import Box, EnvSpec
 from vcrl.envs.base import Step
 from vcrl.envs.registry import Task
 from vcrl.methods.library import resolve
 from vcrl.training.engine import Engine, Training, engine_of
 from vcrl.training.plan import Plan, Schedule
 
+# Those of the discrete agent, and walker-walk's.
+CONTROL = {"control": (EnvSpec((100, 100, 3), Box(6), repeat=4), "dmc")}
+
 
 def midway(method: str, shape: str, count: int, capacity: int) -> tuple[Plan, Engine, Training]:
     """Everything as `train` has it, with a full replay."""
-    spec, suite = SHAPES[shape]
-    config = change(resolve(method, suite), "replay.capacity", capacity)
+    spec, suite = (SHAPES | CONTROL)[shape]
+    config = change(resolve(method, suite, actions=spec.actions), "replay.capacity", capacity)
     task = Task("instant", suite or "atari", "answers at once", spec, lambda lanes, *_: Instant(spec, lanes))
     protocol = Protocol("benchmark", 100_000, 4, None, 1, 0.0)
     plan = Plan(method, task, tuple(range(count)), config, protocol, Schedule())
@@ -41,12 +44,17 @@ def filled(empty: rp.Replay, spec: EnvSpec, different: int = 300) -> rp.Replay:
     rng, number = np.random.default_rng(0), jnp.arange(capacity)
     frames = rng.integers(0, 256, (count, different, *spec.frame), dtype=np.uint8)
 
+    if isinstance(spec.actions, Box):
+        actions = jnp.sin(jnp.arange(count * capacity * spec.actions.size)).reshape(empty.action.shape)
+    else:
+        actions = jnp.broadcast_to(number % spec.actions.n, (count, capacity)).astype(jnp.int32)
+
     @jax.jit
     def fill(frames: Any) -> rp.Replay:
         every = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), empty)
         return every._replace(
             frame=jnp.take(frames, number % different, axis=1, mode="clip"),
-            action=jnp.broadcast_to(number % spec.actions.n, (count, capacity)).astype(jnp.int32),
+            action=actions,
             reward=jnp.broadcast_to(number % 3 - 1.0, (count, capacity)),
             terminal=jnp.broadcast_to(number % 50 == 49, (count, capacity)),
             first=jnp.broadcast_to(number % 50 == 0, (count, capacity)),

@@ -7,6 +7,7 @@ import pytest
 import tiny_sac as tiny
 
 from vcrl.agents import sac
+from vcrl.agents.base import whole_update
 from vcrl.agents.sac import descents
 from vcrl.agents.soft import SACNets
 from vcrl.core.types import Clock
@@ -94,7 +95,7 @@ class ByHand:
 def three():
     """States before, between and after three updates, of which the second is a second one; what each told."""
     agent, now = tiny.full(), tiny.CLOCK
-    update, states, told = jax.jit(agent.update), [tiny.state(agent)], []
+    update, states, told = jax.jit(whole_update(agent)), [tiny.state(agent)], []
     for _ in range(3):
         state, result = update(states[-1], tiny.batches(agent), now, tiny.SEED)
         assert result.priority is None

@@ -189,12 +189,12 @@ def test_a_decoder_fits_every_image_of_its_encoder(name):
 # Seeds one by one
 
 
-def test_convolutions_of_one_seed_at_a_time_are_the_same():
+def test_convolutions_of_one_seed_at_a_time_are_the_same_to_rounding():
     rng = np.random.default_rng(0)
     image = jnp.asarray(rng.random((2, 13, 13, 3)), jnp.float32)
     shapes = jax.eval_shape(lambda k: Encoder.make(k, 3, ((4, 3, 2), (5, 3, 1)), False), jax.random.key(0))
     plain = some(shapes)
     by_library = Encoder(plain.convs, False, alone=True)
     one, two = (jax.jit(lambda e, x: e(x))(e, image) for e in (plain, by_library))
-    assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+    assert_allclose(one, two, atol=2e-3 * float(one.max()))  # in half precision
     assert (np.asarray(one) == 0).any() and (np.asarray(one) > 0.1).any()

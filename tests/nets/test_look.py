@@ -1,5 +1,7 @@
 """The path for a GPU gives what the plain one gives; here both run on the CPU."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,8 @@ import pytest
 
 from vcrl.nets import encoders
 from vcrl.nets.encoders import LAYERS, Encoder, convolved
+from vcrl.nets.half import convolve, in_halves
+from vcrl.nets.layers import Conv
 
 
 def some(name: str, seeds: int):
@@ -64,3 +68,71 @@ def test_the_gpu_takes_that_path_inside_a_gradient(monkeypatch):
     half = obs.astype(jnp.float16)
     wanted = [jnp.sum(convolved(jax.tree.map(lambda x, i=i: x[i], encoder), half[i])) for i in range(2)]
     np.testing.assert_allclose(found, jnp.stack(wanted), rtol=1e-4)
+
+
+def slopes(function, encoder, obs, size):
+    """Of a loss whose gradient is about so large at every number of a state."""
+    wanted = jax.random.normal(jax.random.key(5), jax.eval_shape(function, encoder, obs).shape)
+    return jax.jit(jax.grad(lambda e: size * jnp.sum(wanted * function(e, obs))))(encoder)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e6])
+def test_gradients_in_half_precision_differ_by_rounding_however_small_or_large(size):
+    """1e-9 is nothing to a half and 1e6 infinity. No activation is near zero, where rounding would shut a unit."""
+    encoder, obs = some("small", 1)
+    encoder = Encoder(jax.tree.map(lambda x: jnp.abs(x[0]), encoder.convs), renormalised=False)
+    obs = obs[0]
+    plain, half = (slopes(f, encoder, obs, size) for f in (convolved, partial(in_halves, convolved)))
+    for wanted, found in zip(jax.tree.leaves(plain), jax.tree.leaves(half), strict=True):
+        assert found.dtype == jnp.float32
+        np.testing.assert_allclose(found, wanted, atol=2e-3 * float(jnp.abs(wanted).max()))
+
+
+def test_where_nothing_is_wanted_the_gradient_in_half_precision_is_zero():
+    encoder, obs = some("small", 1)
+    encoder = jax.tree.map(lambda x: x[0], encoder)
+    found = jax.grad(lambda e: 0.0 * jnp.sum(in_halves(convolved, e, obs[0])))(encoder)
+    assert all(not np.any(x) for x in jax.tree.leaves(found))
+
+
+def test_a_sum_that_half_precision_cannot_hold_stays_finite():
+    """Every gradient the same and activations of 9,600: the sum over a batch of 128 is beyond 65,504."""
+    encoder, obs = some("small", 1)
+    first, second = encoder.convs
+    first, second = (
+        jax.tree.map(lambda x, to=to: jnp.full_like(x[0], to), conv)
+        for conv, to in ((first, 1.0), (second, 1e-3))
+    )
+    large = jnp.tile(300 * obs[0], (64, 1, 1, 1))
+    found = jax.grad(lambda e: jnp.sum(in_halves(convolved, e, large)))(
+        Encoder((first, second), renormalised=False)
+    )
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(found))
+    np.testing.assert_array_equal(found.convs[1].weight, 65504 * 2**6)
+
+
+def test_an_encoder_of_its_own_accelerator_takes_half_precision():
+    encoder, obs = some("small", 1)
+    encoder = jax.tree.map(lambda x: x[0], encoder)
+    alone = Encoder(encoder.convs, renormalised=True, alone=True)
+    np.testing.assert_array_equal(alone(obs[0]), convolved(encoder, obs[0].astype(jnp.float16)))
+    assert np.any(np.asarray(alone(obs[0])) != np.asarray(encoder(obs[0])))
+
+
+@pytest.mark.parametrize("name", list(LAYERS))
+def test_gradients_by_the_library_are_those_of_the_plain_path(name):
+    encoder, obs = some(name, 1)
+    encoder = jax.tree.map(lambda x: x[0], encoder)
+    plain, library = (slopes(f, encoder, obs[0], 1.0) for f in (lambda e, o: e(o), convolved))
+    for wanted, found in zip(jax.tree.leaves(plain), jax.tree.leaves(library), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-4 * float(jnp.abs(wanted).max()))
+
+
+def test_a_kernel_grows_where_the_image_has_the_room():
+    """3x3 at stride 2 on 84 pixels becomes 2x2 on tiles of 2x2 pixels; on 83 there is no room for a fourth line."""
+    conv = Conv.make(jax.random.key(0), 3, 8, 3, 2)
+    for pixels, kernel, stride in ((84, (2, 2, 12, 8), 1), (83, (3, 3, 3, 8), 2)):
+        image, weight, left = conv.dense(jnp.ones((1, pixels, pixels, 3)), grow=True)
+        assert (weight.shape, left) == (kernel, stride)
+        assert image.shape[1] == pixels // (2 if stride == 1 else 1)
+        assert convolve(conv, jnp.ones((1, pixels, pixels, 3))).shape == (1, 41, 41, 8)

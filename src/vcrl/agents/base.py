@@ -29,7 +29,7 @@ class Agent(NamedTuple):
     init: Callable[[Array], Any]  # seed -> state
     # state, obs B, clock, seed, draw B 2, explore -> action B
     act: Callable[[Any, Array, Clock, Array, Array, bool], Array]
-    # state, segment, clock, seed -> state, update
+    # state, segment, clock, seed -> state, update: what is done at every update
     update: Callable[[Any, Any, Clock, Array], tuple[Any, Update]]
     # the same arguments -> gradient norm of every named loss on that segment
     gradient_norms: Callable[[Any, Any, Clock, Array], Metrics]
@@ -43,6 +43,8 @@ class Agent(NamedTuple):
     learn_start: int
     updates_per_step: int
     alone: bool = False  # seeds learn one after the other: a single one fills an accelerator
+    # The same arguments -> state: what is done behind every so many updates; told of in the state's `seldom`.
+    rarely: tuple[int, Callable[[Any, Any, Clock, Array], Any]] | None = None
 
     @property
     def samples(self) -> list[Sample]:
@@ -52,6 +54,25 @@ class Agent(NamedTuple):
     def steps(self) -> int:
         """K, the most that it imagines."""
         return max(sample.steps for sample in self.samples)
+
+
+def whole_update(agent: Agent, each: Callable[..., Any] = lambda function: function) -> Callable[..., Any]:
+    """state, segment, clock, seed -> state, update: with the rare steps where they are due.
+
+    `each` makes functions of one seed those of many. Whether steps are due is asked outside of it, once for all seeds:
+    a GPU's host waits for the answer.
+    """
+
+    def update(state: Any, segment: Any, clock: Clock, seed: Any) -> tuple[Any, Update]:
+        state, done = each(agent.update)(state, segment, clock, seed)
+        if agent.rarely is None:
+            return state, done
+        every, rarely = agent.rarely
+        due = (clock.updates + 1) % every == 0
+        state = jax.lax.cond(due, each(rarely), lambda same, *_: same, state, segment, clock, seed)
+        return state, done._replace(metrics=done.metrics | state.seldom)
+
+    return update
 
 
 def is_sample(x: Any) -> bool:

@@ -86,6 +86,7 @@ def make_sac(config: SACConfig, spec: EnvSpec, protocol: Protocol) -> Agent:
         learn_start=config.learn_start,
         updates_per_step=config.updates_per_step,
         alone=alone(config),
+        rarely=(config.target.every, partial(rarely, setup)),
     )
 
 
@@ -180,37 +181,45 @@ def act(
 def update(
     setup: Setup, state: SACState, batches: Batches, clock: Clock, seed: Int[Array, ""]
 ) -> tuple[SACState, Update]:
-    """Critics, terms, and every so often actor, temperature and slow copies; each on what the one before left."""
-    online, target, opt, _ = state
-    aug = jax.random.split(key(seed, Stream.AUGMENT, clock.updates), 3)
-    noise = jax.random.split(key(seed, Stream.NOISE, clock.updates), 3)
-
-    def step(
-        name: str, online: SACNets, opt: dict[str, Any], loss: Callable[[SACNets], tuple[Array, Metrics]]
-    ):
-        moved, now, metrics = descend(setup.descents[name], loss, online, opt[name])
-        return moved, opt | {name: now}, metrics
-
+    """Critics, then the terms on what that left."""
+    online, target, opt, seldom = state
+    aug, noise = streams(seed, clock)
     critic = partial(critic_loss, setup, target, batches.rl, aug[0], noise[0])
-    online, opt, metrics = step("critic", online, opt, critic)
+    online, opt, metrics = step(setup, "critic", online, opt, critic)
     if setup.terms:
         terms = partial(auxiliary_loss, setup, clock, target, batches.aux, seed, aug[1], noise[1])
-        online, opt, more = step("auxiliary", online, opt, terms)
+        online, opt, more = step(setup, "auxiliary", online, opt, terms)
         metrics |= more
+    return SACState(online, target, opt, seldom), Update(None, metrics)
 
-    def rarely(online: SACNets, target: Slow, opt: dict[str, Any]) -> tuple[Any, ...]:
-        image = images(setup, aug[2], batches.rl.obs)[0]
-        normal = jax.random.normal(noise[2], (len(image), setup.actions))
-        online, opt, actor = step("actor", online, opt, partial(actor_loss, image, normal))
-        heat = partial(temperature_loss, setup.actions, actor["entropy"])
-        online, opt, temperature = step("temperature", online, opt, heat)
-        return online, follow(setup, online, target), opt, actor | temperature
 
-    due = (clock.updates + 1) % setup.config.target.every == 0
-    online, target, opt, seldom = jax.lax.cond(
-        due, rarely, lambda *same: (*same, state.seldom), online, target, opt
-    )
-    return SACState(online, target, opt, seldom), Update(None, metrics | seldom)
+def rarely(setup: Setup, state: SACState, batches: Batches, clock: Clock, seed: Int[Array, ""]) -> SACState:
+    """Actor, temperature and slow copies, each on what the one before left."""
+    online, target, opt, _ = state
+    aug, noise = streams(seed, clock)
+    image = images(setup, aug[2], batches.rl.obs)[0]
+    normal = jax.random.normal(noise[2], (len(image), setup.actions))
+    online, opt, actor = step(setup, "actor", online, opt, partial(actor_loss, image, normal))
+    heat = partial(temperature_loss, setup.actions, actor["entropy"])
+    online, opt, temperature = step(setup, "temperature", online, opt, heat)
+    return SACState(online, follow(setup, online, target), opt, actor | temperature)
+
+
+def streams(seed: Int[Array, ""], clock: Clock) -> list[Array]:
+    """Keys of one update, for augmentation and for drawn actions: of critics, terms and actor each."""
+    return [jax.random.split(key(seed, s, clock.updates), 3) for s in (Stream.AUGMENT, Stream.NOISE)]
+
+
+def step(
+    setup: Setup,
+    name: str,
+    online: SACNets,
+    opt: dict[str, Any],
+    loss: Callable[[SACNets], tuple[Array, Metrics]],
+) -> tuple[SACNets, dict[str, Any], Metrics]:
+    """One of the gradient steps."""
+    moved, now, metrics = descend(setup.descents[name], loss, online, opt[name])
+    return moved, opt | {name: now}, metrics
 
 
 def follow(setup: Setup, online: SACNets, target: Slow) -> Slow:
@@ -231,9 +240,7 @@ def gradient_norms(
     setup: Setup, state: SACState, batches: Batches, clock: Clock, seed: Int[Array, ""]
 ) -> Metrics:
     """The gradient norm of the critics' loss and of every weighted term, on the parts that their step moves."""
-    aug, noise = (
-        jax.random.split(key(seed, stream, clock.updates)) for stream in (Stream.AUGMENT, Stream.NOISE)
-    )
+    aug, noise = streams(seed, clock)
     online, target = state.online, state.target
     mine = parts_of(online, setup.descents["critic"].rates)
     critic = partial(critic_loss, setup, target, batches.rl, aug[0], noise[0])

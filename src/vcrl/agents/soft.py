@@ -68,9 +68,10 @@ def critic_loss(
     draws = setup.config.draws
     looks, noises = jax.random.split(aug, (draws, 2)), jax.random.split(noise, draws)
     before = still(online)
+    ahead = [images(setup, looks[i, 1], segment.boot_obs) for i in range(draws)]
     targets = [
-        soft_target(before, target, images(setup, looks[i, 1], segment.boot_obs), noises[i], segment)
-        for i in range(draws)
+        soft_target(before, target, image, states_of(target.encoder, image), noise, segment)
+        for image, noise in zip(ahead, noises, strict=True)
     ]
     y = jnp.mean(jnp.stack(targets), axis=0)[0]
     states = [online.encoder(images(setup, looks[i, 0], segment.obs)[0]) for i in range(draws)]
@@ -80,16 +81,22 @@ def critic_loss(
 
 
 def soft_target(
-    online: SACNets, target: Slow, image: Float[Array, "P B H W C"], noise: Array, segment: Segment
+    online: SACNets,
+    target: Slow,
+    image: Float[Array, "P B H W C"],
+    state: Float[Array, "P B D"],
+    noise: Array,
+    segment: Segment,
 ) -> Float[Array, "P B 2"]:
     """y = R + gamma^n (min_i Q_T,i(z~, a') - alpha log pi(a')), a' drawn anew; one y for both critics.
 
-    Of the last P places of the window, at whose bootstrap states these are the images.
+    Of the last P places of the window: these are the images of the states to bootstrap from, for the actor, and those
+    states by the target encoder.
     """
     flat, places = image.reshape(-1, *image.shape[2:]), slice(len(segment.returns) - len(image), None)
     policy = online.actor(online.encoder.convs(flat))
     action, log_prob = policy.draw(jax.random.normal(noise, policy.mean.shape))
-    value = jnp.min(target.q_head(target.encoder(flat), action), axis=-1)
+    value = jnp.min(target.q_head(state.reshape(len(flat), -1), action), axis=-1)
     soft = (value - jnp.exp(online.log_alpha) * log_prob).reshape(image.shape[:2])
     y = segment.returns[places] + segment.discount[places] * soft
     return still(jnp.broadcast_to(y[..., None], (*y.shape, 2)))
@@ -144,13 +151,11 @@ def look_ahead(
     shared = setup.config.n_step == 1
     ahead = segment.boot_obs if shared else segment.boot_obs[1:]
     image = images(setup, one, ahead, setup.config.augment.intensity)
-    y = soft_target(online, target, image[1:] if shared else image, noise, segment)
+    states = states_of(target.encoder, image)
+    y = soft_target(online, target, image[-steps:], states[-steps:], noise, segment)
     # The first place is no imagined one; no term reads its target here.
     y = jnp.concatenate([jnp.zeros_like(y[:1]), y])
-    if not shared:
-        return encode(setup, target.encoder, two, segment.obs[1:]), y
-    flat = target.encoder(image[:-1].reshape(-1, *image.shape[2:]))
-    return flat.reshape(steps, -1, flat.shape[-1]), y
+    return states[:-1] if shared else encode(setup, target.encoder, two, segment.obs[1:]), y
 
 
 def term_weights(setup: Setup, clock: Clock) -> dict[str, Array]:
@@ -197,9 +202,11 @@ def encode(
     setup: Setup, encoder: VectorEncoder, k: Array, obs: UInt8[Array, "T B H W C"]
 ) -> Float[Array, "T B D"]:
     """States of augmented stacks, as the terms see them."""
-    image = images(setup, k, obs, setup.config.augment.intensity)
-    states = encoder(image.reshape(-1, *image.shape[2:]))
-    return states.reshape(*obs.shape[:2], -1)
+    return states_of(encoder, images(setup, k, obs, setup.config.augment.intensity))
+
+
+def states_of(encoder: VectorEncoder, image: Float[Array, "T B H W C"]) -> Float[Array, "T B D"]:
+    return encoder(image.reshape(-1, *image.shape[2:])).reshape(*image.shape[:2], -1)
 
 
 def project(nets: SACNets | Slow, state: Float[Array, "*n D"]) -> Float[Array, "*n D"]:

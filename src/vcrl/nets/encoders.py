@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
+from vcrl.nets.half import convolve, in_halves
 from vcrl.nets.layers import Conv, pads, renormalise
 
 # Channels, kernel and stride of each layer; padding where there is some.
@@ -56,7 +57,7 @@ class Encoder(eqx.Module):
 
     def __call__(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
         if self.alone:
-            return convolved(self, obs)
+            return in_halves(convolved, self, obs)
         for conv in self.convs:
             obs = jax.nn.relu(conv(obs))
         return renormalise(obs) if self.renormalised else obs
@@ -91,7 +92,7 @@ def _look_each(size: int, batched: Any, encoder: Any, obs: Any) -> tuple[Array, 
 def convolved(encoder: Encoder, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
     """What calling the encoder gives, by `lax.conv`, as precise between the layers as `obs` is."""
     for conv in encoder.convs:
-        obs = jnp.minimum(jax.nn.relu(conv.convolve(obs)), jnp.finfo(obs.dtype).max)  # halves end at 65,504
+        obs = convolve(conv, obs)
     obs = obs.astype(jnp.float32)
     return renormalise(obs) if encoder.renormalised else obs
 

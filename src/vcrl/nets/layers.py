@@ -144,7 +144,7 @@ class Conv(eqx.Module):
         return Conv(weight.reshape(shape), bias, stride, padding)
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
-        x, weight, stride = self._dense(x)
+        x, weight, stride = self.dense(x)
         size = weight.shape[0]
         height, width = ((n - size) // stride + 1 for n in x.shape[1:3])
         patches = [
@@ -155,20 +155,19 @@ class Conv(eqx.Module):
         out = jnp.concatenate(patches, axis=-1) @ weight.reshape(-1, weight.shape[-1])
         return out + jnp.broadcast_to(self.bias, out.shape)
 
-    def convolve(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
-        """The same by the library's convolution, for large batches of one seed; as precise as `x` is."""
-        x, weight, stride = self._dense(x)
-        weight, bias = weight.astype(x.dtype), self.bias.astype(x.dtype)
-        forms = ("NHWC", "HWIO", "NHWC")
-        out = jax.lax.conv_general_dilated(x, weight, (stride, stride), "VALID", dimension_numbers=forms)
-        return out + jnp.broadcast_to(bias, out.shape)
+    def dense(self, x: Float[Array, "B H W I"], grow: bool = False) -> tuple[Array, Array, int]:
+        """Image, weight and stride of the same convolution without padding and, where possible, without stride.
 
-    def _dense(self, x: Float[Array, "B H W I"]) -> tuple[Array, Array, int]:
-        """Image, weight and stride of the same convolution without padding and, where possible, without stride."""
+        With `grow` zeros are added to a kernel that no stride divides, where the image has the room.
+        """
         size, stride, weight = self.weight.shape[0], self.stride, self.weight
         if self.padding:
             rows, columns = (pads(n, size, stride, self.padding) for n in x.shape[1:3])
             x = jnp.pad(x, ((0, 0), rows, columns, (0, 0)))
+        larger = -(-size // stride) * stride
+        if grow and all((n - size) // stride == (n - larger) // stride for n in x.shape[1:3]):
+            weight = jnp.pad(weight, ((0, larger - size), (0, larger - size), (0, 0), (0, 0)))
+            size = larger
         if stride > 1 and size % stride == 0:
             # Fold each stride x stride tile into channels: fewer, wider slices, and all of them contiguous.
             height, width = (((n - size) // stride) * stride + size for n in x.shape[1:3])

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from vcrl import replay as rp
-from vcrl.agents.base import Agent, is_sample
+from vcrl.agents.base import Agent, is_sample, whole_update
 from vcrl.core.keys import Stream, key
 from vcrl.core.spec import EnvSpec
 from vcrl.core.types import Clock
@@ -47,7 +47,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
 
     def updates(state: Any, replay: rp.Replay, at: Any, clock: Clock, seeds: Any):
         segment = batches(replay, at, clock, seeds, Stream.SAMPLE)
-        state, update = each(agent.update, (0, 0, None, 0))(state, segment, clock, seeds)
+        state, update = whole_update(agent, partial(each, axes=(0, 0, None, 0)))(state, segment, clock, seeds)
         if prioritised:
             replay = jax.vmap(rp.reprioritise)(replay, segment.slot, update.priority)
         return state, replay, update.metrics

@@ -1,0 +1,76 @@
+"""Convolutions by the library and in half precision, for the batches of one seed that fill a GPU.
+
+What a TF32 product would round to ten bits as it reads it is stored with those ten bits, at half the traffic and twice
+the speed.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vcrl.nets.layers import Conv
+
+END = float(jnp.finfo(jnp.float16).max)  # 65,504
+
+
+@jax.custom_vjp
+def convolve(conv: Conv, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
+    """ReLU of a convolution by `lax.conv`. Factors and result are as precise as `x` is, sums are float32."""
+    out = _products(conv, conv.weight, x).astype(jnp.float32) + conv.bias[None, None, None]
+    return jnp.minimum(jax.nn.relu(out), END).astype(x.dtype)
+
+
+def _products(conv: Conv, weight: Array, x: Array) -> Array:
+    # Folded, the first layer has a kernel of its own size for tensor cores: 9 channels alone are slow.
+    x, weight, stride = replace(conv, weight=weight).dense(x, grow=True)
+    forms, weight = ("NHWC", "HWIO", "NHWC"), weight.astype(x.dtype)
+    return jax.lax.conv_general_dilated(x, weight, (stride, stride), "VALID", dimension_numbers=forms)
+
+
+def _forward(conv: Conv, x: Array) -> tuple[Array, Any]:
+    out = convolve(conv, x)
+    return out, (conv, x, out)
+
+
+def _backward(kept: tuple[Conv, Array, Array], gradient: Array) -> tuple[Conv, Array]:
+    """By the result alone, which is kept for the next layer anyway: where it is 0, nothing flows."""
+    conv, x, out = kept
+    gradient = jnp.where(out > 0, gradient, jnp.zeros_like(gradient))
+    _, pull = jax.vjp(lambda weight, x: _products(conv, weight, x), conv.weight, x)
+    weight, before = pull(gradient)
+    # Images first: one sum over all three axes is slow on a GPU, and is what XLA would make of two.
+    each = jax.lax.optimization_barrier(jnp.sum(gradient.astype(jnp.float32), axis=0))
+    return replace(conv, weight=weight, bias=jnp.sum(each, axis=(0, 1))), before
+
+
+convolve.defvjp(_forward, _backward)
+
+
+def in_halves(function: Callable[[Any, Array], Array], nets: Any, obs: Array) -> Array:
+    """A function of nets and images with the images as halves; its gradient with respect to the nets is scaled.
+
+    The range of a half is smaller than that of float32, so the gradient comes in multiplied by a power of two and goes
+    out divided by it: its largest number at 2^-6, far from where a sum over a batch ends (2^16) and from where bits get
+    lost (2^-14).
+    """
+
+    @jax.custom_vjp
+    def halved(nets: Any, obs: Array) -> Array:
+        return function(nets, obs.astype(jnp.float16))
+
+    def forward(nets: Any, obs: Array) -> tuple[Array, Any]:
+        return jax.vjp(function, nets, obs.astype(jnp.float16))
+
+    def backward(pull: Any, gradient: Array) -> Any:
+        largest = jnp.max(jnp.abs(gradient))
+        scale = jnp.exp2(jnp.ceil(jnp.log2(jnp.where(largest > 0, largest, 1.0))) + 6)
+        return jax.tree.map(
+            lambda x: jnp.clip(x.astype(jnp.float32), -END, END) * scale, pull(gradient / scale)
+        )
+
+    halved.defvjp(forward, backward)
+    return halved(nets, obs)
