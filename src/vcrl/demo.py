@@ -143,40 +143,53 @@ def _draw(jobs: Sequence[Job], out: Path) -> list[Path]:
 
 
 def _train_all(jobs: Sequence[Job], log: Console) -> None:
-    """One thread a game: one small game does not fill two cores.
-
-    The first game of a method compiles what all its games run; the others wait for it, and meanwhile finish the
-    method before.
-    """
-    games = list(dict.fromkeys(job.plan.task.name for job in jobs))
-    compiled = {job.plan.method: threading.Event() for job in jobs}
-    with interrupts() as stop, ThreadPoolExecutor(len(games)) as pool:
-        waiting = {
-            pool.submit(
-                _train_game, [j for j in jobs if j.plan.task.name == game], game == games[0], compiled, stop
-            )
-            for game in games
-        }
+    """Several at a time, the longest first: one small game does not fill two cores."""
+    line = Line(jobs)
+    workers = min(len(jobs), max(2, (os.cpu_count() or 1) // 2))
+    with interrupts() as stop, ThreadPoolExecutor(workers) as pool:
+        waiting = {pool.submit(_train_some, line, stop) for _ in range(workers)}
         try:
             _follow(waiting, jobs, log)
         finally:
             stopped = stop.is_set()
-            stop.set()  # an error in one game ends the others, saved
+            stop.set()  # an error in one of them ends the others, saved
     if stopped:
         log.print("stopped and saved: the same command continues")
         raise SystemExit(130)
 
 
-def _train_game(
-    jobs: Sequence[Job], leads: bool, compiled: dict[str, threading.Event], stop: threading.Event
-) -> None:
-    """All methods of one game, one after the other, silently: what happens is read off the run folders."""
-    for job in jobs:
-        plan, ready = job.plan, compiled[job.plan.method]
-        while not leads and not ready.wait(0.2) and not stop.is_set():
-            pass
-        if stop.is_set():
-            return
+class Line:
+    """Jobs in the order in which they are to be begun: those of the methods named last take longest.
+
+    The first job of a method compiles what all its games run; meanwhile the others of it are passed over.
+    """
+
+    def __init__(self, jobs: Sequence[Job]):
+        methods = list(dict.fromkeys(job.plan.method for job in jobs))
+        self.jobs = sorted(jobs, key=lambda job: -methods.index(job.plan.method))
+        self.compiled = {method: threading.Event() for method in methods}
+        self.begun, self.lock = set[str](), threading.Lock()
+
+    def take(self) -> Job | None:
+        """The next job that has nothing to wait for, if there is one."""
+        with self.lock:
+            for job in self.jobs:
+                method = job.plan.method
+                if method not in self.begun or self.compiled[method].is_set():
+                    self.begun.add(method)
+                    self.jobs.remove(job)
+                    return job
+            return None
+
+
+def _train_some(line: Line, stop: threading.Event) -> None:
+    """What is left in the line, one after the other, silently: what happens is read off the run folders."""
+    while line.jobs and not stop.is_set():
+        job = line.take()
+        if job is None:
+            stop.wait(0.2)
+            continue
+        plan, ready = job.plan, line.compiled[job.plan.method]
         silent, root, budget = Console(file=StringIO()), job.path.parents[3], plan.budget
         halt = _halt(plan.schedule.q_error, ready, stop)
         train(plan.method, plan.task.name, plan.seeds, budget, None, plan.schedule, root, silent, halt)
