@@ -5,7 +5,7 @@ the speed.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,39 +15,52 @@ from jaxtyping import Array, Float
 from vcrl.nets.layers import Conv
 
 END = float(jnp.finfo(jnp.float16).max)  # 65,504
+WIDE = 8  # channels that tensor cores take at once
 
 
-@jax.custom_vjp
 def convolve(conv: Conv, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
-    """ReLU of a convolution by `lax.conv`. Factors and result are as precise as `x` is, sums are float32."""
-    out = _products(conv, conv.weight, x).astype(jnp.float32) + conv.bias[None, None, None]
+    """ReLU of a convolution by `lax.conv`. Factors and result are as precise as `x` is, sums are float32.
+
+    Images come in the form the library wants them in, once for both directions: nine channels and a stride are folded
+    to 36 without one, and those filled up to 40.
+    """
+    x, weight, stride = conv.dense(x, grow=True)
+    missing = -x.shape[-1] % WIDE
+    x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, missing)))
+    weight = jnp.pad(weight, ((0, 0), (0, 0), (0, missing), (0, 0)))
+    return _convolve(stride, weight, conv.bias, x)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _convolve(stride: int, weight: Array, bias: Array, x: Array) -> Array:
+    out = _products(stride, weight, x).astype(jnp.float32) + bias[None, None, None]
     return jnp.minimum(jax.nn.relu(out), END).astype(x.dtype)
 
 
-def _products(conv: Conv, weight: Array, x: Array) -> Array:
-    # Folded, the first layer has a kernel of its own size for tensor cores: 9 channels alone are slow.
-    x, weight, stride = replace(conv, weight=weight).dense(x, grow=True)
-    forms, weight = ("NHWC", "HWIO", "NHWC"), weight.astype(x.dtype)
-    return jax.lax.conv_general_dilated(x, weight, (stride, stride), "VALID", dimension_numbers=forms)
+def _products(stride: int, weight: Array, x: Array) -> Array:
+    forms = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(
+        x, weight.astype(x.dtype), (stride, stride), "VALID", dimension_numbers=forms
+    )
 
 
-def _forward(conv: Conv, x: Array) -> tuple[Array, Any]:
-    out = convolve(conv, x)
-    return out, (conv, x, out)
+def _forward(stride: int, weight: Array, bias: Array, x: Array) -> tuple[Any, Any]:
+    out = _convolve(stride, weight, bias, x)
+    return out, (weight, x, out)
 
 
-def _backward(kept: tuple[Conv, Array, Array], gradient: Array) -> tuple[Conv, Array]:
+def _backward(stride: int, kept: tuple[Array, Array, Array], gradient: Array) -> tuple[Array, Array, Array]:
     """By the result alone, which is kept for the next layer anyway: where it is 0, nothing flows."""
-    conv, x, out = kept
+    weight, x, out = kept
     gradient = jnp.where(out > 0, gradient, jnp.zeros_like(gradient))
-    _, pull = jax.vjp(lambda weight, x: _products(conv, weight, x), conv.weight, x)
+    _, pull = jax.vjp(partial(_products, stride), weight, x)
     weight, before = pull(gradient)
     # Images first: one sum over all three axes is slow on a GPU, and is what XLA would make of two.
     each = jax.lax.optimization_barrier(jnp.sum(gradient.astype(jnp.float32), axis=0))
-    return replace(conv, weight=weight, bias=jnp.sum(each, axis=(0, 1))), before
+    return weight, jnp.sum(each, axis=(0, 1)), before
 
 
-convolve.defvjp(_forward, _backward)
+_convolve.defvjp(_forward, _backward)
 
 
 def in_halves(function: Callable[[Any, Array], Array], nets: Any, obs: Array) -> Array:
