@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_enable_command_buffer="
 
 import jax
-import numpy as np
 import tyro
 from eager import timed
 from midway import midway
@@ -126,13 +125,7 @@ def main(options: Options) -> None:
     learn, updates = engine.lifted.learn, engine.agent.updates_per_step
 
     def arguments() -> tuple[Any, ...]:
-        return (
-            training.state,
-            training.replay,
-            np.int32(training.tick),
-            training.clock,
-            training.seeds,
-        )
+        return training.state, training.replay, training.now, training.seeds
 
     def once() -> None:
         training.state, training.replay, _ = learn(*arguments())

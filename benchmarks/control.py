@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from vcrl.agents import sac
-from vcrl.core.types import Clock
+from vcrl.core.types import now
 from vcrl.training.forecast import flop
 from vcrl.training.lift import lift
 from vcrl.training.plan import Plan, make_plan
@@ -32,7 +32,7 @@ def measure(plan: Plan, mode: str, repeats: int) -> dict[str, Any]:
         if i == 2:
             jax.block_until_ready(state)
             compiled, start = time.perf_counter() - start, time.perf_counter()
-        state, replay, _ = lifted.learn(state, replay, np.int32(ROWS), Clock.at(2000, i), seeds)
+        state, replay, _ = lifted.learn(state, replay, now(2000, i, ROWS), seeds)
     jax.block_until_ready(state)
     update = 1e3 * (time.perf_counter() - start) / repeats
     stats = jax.devices()[0].memory_stats() or {}

@@ -34,7 +34,7 @@ def midway(method: str, shape: str, count: int, capacity: int) -> tuple[Plan, En
     empty = jax.eval_shape(lambda: training.replay)
     training.replay = None
     training.replay = filled(empty, spec)
-    training.tick = max(capacity, config.learn_start)
+    training.tick = training.rows = max(capacity, config.learn_start)
     return plan, engine, training
 
 

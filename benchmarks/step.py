@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 import tyro
 from eager import timed
 
@@ -85,7 +84,7 @@ def learning(engine: Engine, training: Training, times: int) -> float:
 
     def learn() -> None:
         training.state, training.replay, _ = engine.lifted.learn(
-            training.state, training.replay, np.int32(training.rows), training.clock, training.seeds
+            training.state, training.replay, training.now, training.seeds
         )
 
     return timed(learn, times, lambda: jax.block_until_ready(training.state))

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import tyro
 from eager import METHODS, timed
 from midway import midway
@@ -160,7 +159,7 @@ def measure(options: Options, method: str, count: int) -> Line:
     def once() -> None:
         nonlocal metrics
         training.state, training.replay, metrics = learn(
-            training.state, training.replay, np.int32(training.tick), training.clock, training.seeds
+            training.state, training.replay, training.now, training.seeds
         )
         training.updates += steps
 

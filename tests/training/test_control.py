@@ -15,12 +15,12 @@ from vcrl.agents import sac
 from vcrl.core.config import change
 from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Box, EnvSpec
-from vcrl.core.types import Clock, Row
+from vcrl.core.types import Row, now
 from vcrl.methods.continuous import FAMILY
 from vcrl.nets import encoders
 from vcrl.replay import Replay
 from vcrl.training.engine import engine_of
-from vcrl.training.lift import lift
+from vcrl.training.lift import lift, packed
 from vcrl.training.loop import tick
 from vcrl.training.run import train
 
@@ -61,8 +61,7 @@ def learned(lifted, begin, seeds: tuple[int, ...], updates: int = 4):
     names, replay = jnp.array(seeds), filled(seeds)
     state = jax.tree.map(lambda *x: jnp.stack(x), *(begin(seed) for seed in seeds))
     for i in range(updates):
-        clock = Clock(jnp.asarray(20 + i), jnp.asarray(i))
-        state, replay, metrics = lifted.learn(state, replay, jnp.asarray(ROWS), clock, names)
+        state, replay, metrics = lifted.learn(state, replay, now(20 + i, i, ROWS), names)
     whole = jax.device_get((state, metrics))
     return [jax.tree.map(lambda x, i=i: x[i], whole) for i in range(len(seeds))]
 
@@ -71,9 +70,7 @@ def acted(lifted, begin, seeds: tuple[int, ...]) -> np.ndarray:
     """What every seed does in the same two places."""
     state = jax.tree.map(lambda *x: jnp.stack(x), *(begin(seed) for seed in seeds))
     obs = np.random.default_rng(0).integers(0, 256, (1, 2, 16, 16, 2), np.uint8)
-    draw = np.zeros((len(seeds), 2, 2), np.int32)
-    clock = Clock(jnp.asarray(500), jnp.asarray(0))
-    return np.asarray(lifted.act(state, np.repeat(obs, len(seeds), axis=0), clock, jnp.array(seeds), draw))
+    return np.asarray(lifted.act(state, np.repeat(obs, len(seeds), axis=0), now(500, 0, 0), jnp.array(seeds)))
 
 
 def agent(method: str):
@@ -122,6 +119,17 @@ def test_a_lane_learns_what_its_seed_does_alone(monkeypatch, method):
             assert (x != other[path]).any(), f"{path} should differ between lanes"
 
 
+def test_a_packed_row_of_vectors_is_stored_as_it_was():
+    lifted, seeds = lift(agent("sac"), SPEC, CAPACITY), (4, 9)
+    replay = lifted.empty(jnp.array(seeds))
+    for number in (0, 5, 6):
+        row = Row(*(np.stack(x) for x in zip(*(a_row(seed, number) for seed in seeds), strict=True)))
+        replay = lifted.insert(replay, *packed(row), now(0, 0, number))
+        for name in Row._fields:
+            np.testing.assert_array_equal(getattr(replay, name)[:, number], getattr(row, name))
+    assert replay.action.shape == (2, CAPACITY, 2) and np.abs(replay.action[:, 0]).min() > 0
+
+
 @pytest.mark.parametrize(
     "method", ["vcr", *(pytest.param(m, marks=pytest.mark.slow) for m in ("drq", "playvirtual"))]
 )
@@ -130,9 +138,8 @@ def test_no_key_is_used_twice_in_an_update_or_a_look(method):
     lifted = lift(agent(method), SPEC, CAPACITY)
     with jax.debug_key_reuse(True):
         shapes = [jax.eval_shape(f, jnp.array([0])) for f in (lifted.init, lifted.empty)]
-        clock = Clock(jnp.asarray(20), jnp.asarray(0))
         for program in (lifted.learn, lifted.probe):
-            assert program.trace(*shapes, jnp.asarray(ROWS), clock, jnp.array([0])).jaxpr is not None
+            assert program.trace(*shapes, now(20, 0, ROWS), jnp.array([0])).jaxpr is not None
 
 
 @pytest.mark.slow

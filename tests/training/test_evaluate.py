@@ -78,7 +78,7 @@ class Player:
         self.widths = list[int]()
         self.seen, self.chosen = {}, {}
 
-    def __call__(self, state, obs, clock, seeds, draw):
+    def __call__(self, state, obs, seeds, draw):
         assert isinstance(obs, jax.Array) and obs.dtype == np.uint8
         assert draw.dtype == np.int32 and seeds.dtype == np.int32
         obs = np.asarray(obs)

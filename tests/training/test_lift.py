@@ -8,9 +8,9 @@ import pytest
 from vcrl.agents.rainbow import make_rainbow
 from vcrl.core.protocol import Observation, Protocol
 from vcrl.core.spec import Discrete, EnvSpec
-from vcrl.core.types import Clock, Row
+from vcrl.core.types import Row, now
 from vcrl.methods.configs import Adam, Categorical, RainbowConfig, ReplayConfig, Slow, Terms
-from vcrl.training.lift import lift
+from vcrl.training.lift import lift, packed
 
 SPEC, SEEDS, CAPACITY = EnvSpec((16, 16, 1), Discrete(3)), jnp.array([3, 4, 5]), 40
 
@@ -48,16 +48,12 @@ def filled(lifted):
     """A fresh state and a replay with 30 rows."""
     state, replay = lifted.init(SEEDS), lifted.empty(SEEDS)
     for i in range(30):
-        replay = lifted.insert(replay, rows(i, len(SEEDS)), jnp.asarray(i))
+        replay = lifted.insert(replay, *packed(rows(i, len(SEEDS))), now(0, 0, i))
     return state, replay
 
 
-def clock(updates: int) -> Clock:
-    return Clock(jnp.asarray(50), jnp.asarray(updates))
-
-
 def learn(lifted, state, replay, updates: int):
-    return lifted.learn(state, replay, jnp.asarray(30), clock(updates), SEEDS)
+    return lifted.learn(state, replay, now(50, updates, 30), SEEDS)
 
 
 def copied(tree):
@@ -80,12 +76,12 @@ def test_everything_is_traced_once(once):
     good = jax.tree.map(jnp.copy, state)
     for i in range(4):
         draw = jnp.full((3, 2, 2), i, jnp.int32)
-        now = Clock(jnp.asarray(8 + i), jnp.asarray(i))
-        actions = [f(state, obs, now, SEEDS, draw) for f in (once.act, once.play)]
+        moment = now(8 + i, i, 30 + i)
+        actions = [once.act(state, obs, moment, SEEDS), once.play(state, obs, SEEDS, draw)]
         assert all(a.shape == (3, 2) and a.dtype == jnp.int32 for a in actions)
-        state, replay, metrics = once.learn(state, replay, jnp.asarray(30 + i), now, SEEDS)
-        replay = once.insert(replay, rows(30 + i, 3), jnp.asarray(30 + i))
-        once.probe(state, replay, jnp.asarray(30 + i), now, SEEDS)
+        state, replay, metrics = once.learn(state, replay, moment, SEEDS)
+        replay = once.insert(replay, *packed(rows(30 + i, 3)), moment)
+        once.probe(state, replay, moment, SEEDS)
         for batch_statistics in (True, False):
             along = once.values_along(state, obs, jnp.zeros((3, 3, 2), jnp.int32), batch_statistics)
         assert once.worth(state, obs).shape == (3, 2)
@@ -131,7 +127,7 @@ def test_state_and_replay_are_given_away_and_frames_stay_in_place(once):
     place = replay.frame.unsafe_buffer_pointer()
     weight = state.online.encoder.convs[0].weight
     old = replay
-    replay = once.insert(replay, rows(30, 3), jnp.asarray(30))
+    replay = once.insert(replay, *packed(rows(30, 3)), now(0, 0, 30))
     assert old.frame.is_deleted() and replay.frame.unsafe_buffer_pointer() == place
     old = replay
     state, replay, _ = learn(once, state, replay, 0)
@@ -199,3 +195,13 @@ def test_one_bad_number_anywhere_is_enough(once, bad):
     finite, kept = once.guard(spoilt, good)
     assert np.asarray(finite).tolist() == [True, True, False]
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(copied(kept)))
+
+
+def test_a_packed_row_is_stored_as_it_was(once):
+    _, replay = filled(once)
+    for i in (0, 6, 29):
+        row = rows(i, len(SEEDS))
+        for name in Row._fields:
+            np.testing.assert_array_equal(getattr(replay, name)[:, i], getattr(row, name))
+            assert getattr(replay, name).dtype == getattr(row, name).dtype
+    assert (np.asarray(replay.action[:, :30]) == 2).any() and (np.asarray(replay.reward) < 0).any()

@@ -27,6 +27,15 @@ class Clock(NamedTuple):
         return Clock(*counts)
 
 
+def now(agent_steps: int, updates: int, rows: int) -> np.ndarray:
+    """A moment of a training as one array: of each array that travels to a GPU the host has some work.
+
+    What a clock says, and how many rows of the replay have been written; int32, since another type would compile
+    everything again.
+    """
+    return np.array([agent_steps, updates, rows], np.int32)
+
+
 class Row(NamedTuple):
     """One agent step as the replay keeps it: the frame seen, the action taken on it, and what came back."""
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from vcrl.agents.base import Agent
 from vcrl.agents.rainbow import make_rainbow
 from vcrl.agents.sac import make_sac
-from vcrl.core.types import Clock, Row
+from vcrl.core.types import Row, now
 from vcrl.envs.lanes import Lanes
 from vcrl.replay import Replay
 from vcrl.runs.checkpoint import Checkpoint, Rows
@@ -31,7 +32,7 @@ class Training:
     """The moving parts of one run: what a checkpoint must hold, and nothing else."""
 
     def __init__(self, plan: Plan, engine: Engine):
-        self.seeds = np.array(plan.seeds, np.int32)
+        self.seeds = jnp.array(plan.seeds, jnp.int32)
         env = plan.task.make(len(plan.seeds), plan.protocol, True)
         self.lanes = Lanes(env, plan.seeds, plan.config.observation.stack, fill=plan.config.observation.fill)
         self.lifted = engine.lifted
@@ -50,8 +51,8 @@ class Training:
         return {"tick": self.tick, "rows": self.rows, "updates": self.updates}
 
     @property
-    def clock(self) -> Clock:
-        return Clock.at(self.tick, self.updates)
+    def now(self) -> np.ndarray:
+        return now(self.tick, self.updates, self.rows)
 
     def snapshot(self, rows: bool = True) -> "Snapshot":
         """What is needed to go on from here, copied on the device, so that training need not wait for the disk.

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vcrl.core.types import Clock
 from vcrl.envs.actions import stored_type
 from vcrl.envs.again import EVAL_SALT
 from vcrl.envs.base import VecEnv
@@ -147,7 +146,7 @@ class Batch:
 
     def __init__(self, ground: Field, frame: np.ndarray):
         plan = ground.plan
-        self.choose, self.seeds = ground.act, np.array(plan.seeds, np.int32)
+        self.choose, self.seeds = ground.act, jnp.array(plan.seeds, jnp.int32)
         shape, stack = frame.shape[1:], plan.config.observation.stack
         self.lane = np.arange(len(frame)).reshape(len(plan.seeds), -1)  # which lane each place shows
         self.obs = jnp.zeros((*self.lane.shape, *shape[:-1], shape[-1] * stack), jnp.uint8)
@@ -157,7 +156,7 @@ class Batch:
         """The action of every lane after its newest frame; of lanes no longer shown, 0."""
         self.obs = _push(self.obs, frame[self.lane], first[self.lane], self.fill)
         draw = np.stack([episode[self.lane], np.full(self.lane.shape, self.tick)], axis=-1).astype(np.int32)
-        chosen = np.asarray(self.choose(state, self.obs, Clock.at(0, 0), self.seeds, draw))
+        chosen = np.asarray(self.choose(state, self.obs, self.seeds, draw))
         self.tick += 1
         action = np.zeros((self.lanes, *chosen.shape[2:]), chosen.dtype)
         action[self.lane] = chosen

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vcrl.core.types import Clock
+from vcrl.core.types import now
 from vcrl.training.console import duration
 from vcrl.training.lift import Lifted
 from vcrl.training.plan import Plan
@@ -39,7 +39,7 @@ def flop(plan: Plan, lifted: Lifted) -> float:
     """Floating-point operations of one agent step's learning, all seeds."""
     seeds = jax.ShapeDtypeStruct((len(plan.seeds),), jnp.int32)
     state, replay = jax.eval_shape(lifted.init, seeds), jax.eval_shape(lifted.empty, seeds)
-    lowered = lifted.learn.lower(state, replay, np.int32(0), Clock.at(0, 0), np.array(plan.seeds, np.int32))  # type: ignore
+    lowered = lifted.learn.lower(state, replay, now(0, 0, 0), np.array(plan.seeds, np.int32))  # type: ignore
     return float((lowered.cost_analysis() or {}).get("flops", 0.0))
 
 

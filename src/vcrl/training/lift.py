@@ -6,30 +6,30 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from vcrl import replay as rp
 from vcrl.agents.base import Agent, is_sample, whole_update
 from vcrl.core.keys import Stream, key
 from vcrl.core.spec import EnvSpec
-from vcrl.core.types import Clock
+from vcrl.core.types import Clock, Row
 
 BLOCK = 1000  # rows of replay that travel to or from a checkpoint at once
 
 
 class Lifted(NamedTuple):
-    """Functions with a leading S on states, replays and everything per seed; clock and `at` are shared."""
+    """Functions with a leading S on states, replays and everything per seed; `core.types.now` is shared."""
 
     init: Callable[..., Any]  # seeds -> state
     empty: Callable[..., Any]  # seeds -> replay
-    act: Callable[..., Any]  # state, obs S B, clock, seeds, draw S B 2 -> action S B; exploring
-    play: Callable[..., Any]  # the same without exploring
-    # state, replay, at, clock, seeds -> state, replay, metrics; donates the first two
-    learn: Callable[..., Any]
-    insert: Callable[..., Any]  # replay, row S, at -> replay; donates replay
+    act: Callable[..., Any]  # state, obs S B, now, seeds -> action S B; exploring
+    play: Callable[..., Any]  # state, obs S B, seeds, draw S B 2 -> action S B; not exploring
+    learn: Callable[..., Any]  # state, replay, now, seeds -> state, replay, metrics; donates the first two
+    insert: Callable[..., Any]  # replay, packed row S, now -> replay; donates replay
     rows: Callable[..., Any]  # replay, start -> BLOCK rows S from row number start on
     fill: Callable[..., Any]  # replay, rows S, start, count -> replay; donates replay
     copy: Callable[..., Any]  # state, priorities -> the same, which no later call will take away
-    probe: Callable[..., Any]  # state, replay, at, clock, seeds -> gradient norm of every loss, S
+    probe: Callable[..., Any]  # state, replay, now, seeds -> gradient norm of every loss, S
     values_along: Callable[..., Any]  # state, obs S P, actions S K+1 P, batch statistics -> Q S K+1 P
     worth: Callable[..., Any]  # state, obs S P -> what those states are worth, S P
     guard: Callable[..., Any]  # state, good state -> finite S, newest good state; donates the good one
@@ -76,10 +76,11 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
 
     # The scan is outside the vmap, so that the clock it advances stays one number for all seeds.
     @partial(jax.jit, donate_argnums=(0, 1), compiler_options=_options(agent))
-    def learn(state: Any, replay: rp.Replay, at: Any, clock: Clock, seeds: Any):
+    def learn(state: Any, replay: rp.Replay, now: Any, seeds: Any):
+        agent_steps, updated, at = now
+
         def body(carry: tuple[Any, rp.Replay], i: Any):
-            now = Clock(clock.agent_steps, clock.updates + i)
-            state, replay, metrics = updates(*carry, at, now, seeds)
+            state, replay, metrics = updates(*carry, at, Clock(agent_steps, updated + i), seeds)
             return (state, replay), metrics
 
         # Unrolled by two: inside a loop the CPU backend runs each operation on one core and copies its carry.
@@ -89,8 +90,9 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         )
         return state, replay, jax.tree.map(lambda m: jnp.mean(m, axis=0), metrics)
 
-    def probe(state: Any, replay: rp.Replay, at: Any, clock: Clock, seeds: Any):
-        segment = batches(replay, at, clock, seeds, Stream.PROBE)
+    def probe(state: Any, replay: rp.Replay, now: Any, seeds: Any):
+        clock = Clock(now[0], now[1])
+        segment = batches(replay, now[2], clock, seeds, Stream.PROBE)
         return each(agent.gradient_norms, (0, 0, None, 0))(state, segment, clock, seeds)
 
     def values_along(state: Any, obs: Any, action: Any, batch_statistics: bool) -> Any:
@@ -108,14 +110,27 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
     def once(function: Callable[..., Any], axes: Any = 0, **more: Any) -> Callable[..., Any]:
         return seldom(jax.vmap(function, in_axes=axes), **more)
 
-    acting = (0, 0, None, 0, 0)
+    def act(state: Any, obs: Any, now: Any, seeds: Any) -> Any:
+        draw = jnp.stack([jnp.zeros_like(now[0]), now[0]])
+        draw = jnp.broadcast_to(draw, (*obs.shape[:2], 2))
+        return chosen(True)(state, obs, Clock(now[0], now[1]), seeds, draw)
+
+    def play(state: Any, obs: Any, seeds: Any, draw: Any) -> Any:
+        return chosen(False)(state, obs, Clock.at(0, 0), seeds, draw)
+
+    def chosen(explore: bool) -> Callable[..., Any]:
+        return each(partial(_call, agent.act, explore), (0, 0, None, 0, 0))
+
+    def insert(replay: rp.Replay, frame: Any, rest: Any, now: Any) -> rp.Replay:
+        return jax.vmap(rp.insert, in_axes=(0, 0, None))(replay, _unpacked(replay, frame, rest), now[2])
+
     return Lifted(
         init=once(agent.init),
         empty=once(lambda seed: rp.init(spec, capacity, agent.samples[0].top)),
-        act=jax.jit(each(partial(_call, agent.act, True), acting)),
-        play=jax.jit(each(partial(_call, agent.act, False), acting)),
+        act=jax.jit(act),
+        play=jax.jit(play),
         learn=learn,
-        insert=jax.jit(jax.vmap(rp.insert, in_axes=(0, 0, None)), donate_argnums=0),
+        insert=jax.jit(insert, donate_argnums=0),
         rows=once(partial(_call, rp.rows, BLOCK), (0, None)),
         fill=once(rp.fill, (0, 0, None, None), donate_argnums=0),
         copy=once(lambda *tree: jax.tree.map(jnp.copy, tree)),
@@ -125,6 +140,19 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         guard=once(guard, donate_argnums=1),
         trusted=once(lambda state, good: guard(state, good)[1]),
     )
+
+
+def packed(row: Row) -> tuple[np.ndarray, np.ndarray]:
+    """A row of every seed as two arrays: frames, and all the rest as float32, which holds every action exactly."""
+    seeds, (frame, action, *rest) = len(row.reward), row
+    return frame, np.column_stack([np.reshape(action, (seeds, -1)), *rest]).astype(np.float32)
+
+
+def _unpacked(replay: rp.Replay, frame: Any, rest: Any) -> Row:
+    """As the replay keeps them."""
+    action, (reward, *flags) = rest[:, :-4].reshape(-1, *replay.action.shape[2:]), rest[:, -4:].T
+    terminal, first, pad = (flag > 0 for flag in flags)
+    return Row(frame, action.astype(replay.action.dtype), reward, terminal, first, pad)
 
 
 def _options(agent: Agent) -> dict[str, Any] | None:

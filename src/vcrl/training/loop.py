@@ -17,6 +17,7 @@ from vcrl.runs.folder import RunFolder
 from vcrl.training.console import Console
 from vcrl.training.engine import Engine, Training, engine_of
 from vcrl.training.evaluate import learner_reward
+from vcrl.training.lift import packed
 from vcrl.training.plan import Plan
 from vcrl.training.resume import resume
 from vcrl.training.watch import Interrupted, Watch
@@ -78,15 +79,15 @@ def tick(plan: Plan, engine: Engine, training: Training) -> tuple[dict[str, Any]
     other at once. The row of this step enters the replay after learning: the newest rows cannot be sampled anyway.
     Where all lanes have come to a time limit together, their last frames are stored first, at no cost of a step.
     """
-    lifted, lanes, clock = engine.lifted, training.lanes, training.clock
+    lifted, lanes = engine.lifted, training.lanes
     if plan.task.spec.fixed and lanes.pad.all():
         store(plan, training, lanes.turn())
-    draw = np.full((len(plan.seeds), 1, 2), (0, training.tick), np.int32)
-    chosen = lifted.act(training.state, lanes.obs[:, None], clock, training.seeds, draw)
+    now = training.now
+    chosen = lifted.act(training.state, lanes.obs[:, None], now, training.seeds)
     metrics = None
     if training.tick >= engine.agent.learn_start:
         training.state, training.replay, metrics = lifted.learn(
-            training.state, training.replay, np.int32(training.rows), clock, training.seeds
+            training.state, training.replay, now, training.seeds
         )
         training.updates += engine.agent.updates_per_step
     row, finished = lanes.step(np.asarray(chosen)[:, 0])
@@ -98,7 +99,7 @@ def tick(plan: Plan, engine: Engine, training: Training) -> tuple[dict[str, Any]
 def store(plan: Plan, training: Training, row: LaneRow) -> None:
     """A row of every seed into its replay."""
     learned = Row(*row)._replace(reward=learner_reward(plan, row.reward))
-    training.replay = training.lifted.insert(training.replay, learned, np.int32(training.rows))
+    training.replay = training.lifted.insert(training.replay, *packed(learned), training.now)
     training.rows += 1
 
 

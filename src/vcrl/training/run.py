@@ -12,7 +12,6 @@ import rich.console
 from vcrl.core.config import from_json
 from vcrl.core.errors import UserError, unknown
 from vcrl.core.protocol import Protocol
-from vcrl.core.types import Clock
 from vcrl.envs import rendering
 from vcrl.envs.gym_adapt import Fault
 from vcrl.envs.lanes import Finished
@@ -114,8 +113,7 @@ class Policy:
         draw = np.full((len(plan.seeds), 1, 2), (0, self._ticks.get(seed, 0)), np.int32)
         self._ticks[seed] = self._ticks.get(seed, 0) + 1
         play = engine_of(plan).lifted.play
-        clock, seeds = Clock.at(0, 0), np.array(plan.seeds, np.int32)
-        actions = play(self._run.state, obs, clock, seeds, draw)
+        actions = play(self._run.state, obs, np.array(plan.seeds, np.int32), draw)
         mine = np.asarray(actions)[plan.seeds.index(seed), 0]
         return mine if mine.shape else int(mine)
 

@@ -80,9 +80,7 @@ class Watch:
             self.guard(training)
             row |= metrics
         if metrics is not None and due(now, plan.schedule.gradients):
-            row |= self.engine.lifted.probe(
-                training.state, training.replay, np.int32(training.rows), training.clock, training.seeds
-            )
+            row |= self.engine.lifted.probe(training.state, training.replay, training.now, training.seeds)
         self.owed = {
             "row": listed(row),
             "q_error": metrics is not None and due(now, plan.schedule.q_error),
