@@ -223,6 +223,7 @@ def test_metrics_are_the_losses(updated, pulls, state):
     assert metrics.keys() == {
         "q", "grad_norm", "loss/rl", "loss/spr", "loss/vcr", "vcr/taken", "vcr/others", "value/clipped",
         "state/spread",
+        "state/mean",
     }  # fmt: skip
 
 
@@ -230,6 +231,7 @@ def test_the_spread_of_states_is_their_deviation_over_the_batch(updated, update,
     images = np.asarray(tiny.segment().obs[0]).astype(np.float32) / 255
     states = np.asarray(state.online.encoder(jnp.asarray(images)))
     assert float(updated[1].metrics["state/spread"]) == pytest.approx(states.std(axis=0).mean(), rel=1e-4)
+    assert float(updated[1].metrics["state/mean"]) == pytest.approx(states.mean(), rel=1e-4)
     alike = tiny.segment()._replace(obs=jnp.broadcast_to(tiny.segment().obs[:, :1], tiny.segment().obs.shape))
     assert float(update(state, alike, tiny.CLOCK, tiny.SEED)[1].metrics["state/spread"]) < 1e-6
 
@@ -500,7 +502,7 @@ def test_dqn_learns_a_regression():
     np.testing.assert_allclose(priorities[0], np.sqrt(np.abs(error)), rtol=1e-4)
     assert losses[-1] < 1e-3 * losses[0]
     np.testing.assert_allclose(look(state), returns[0], atol=0.05)
-    assert result.metrics.keys() == {"q", "grad_norm", "loss/rl", "state/spread"}
+    assert result.metrics.keys() == {"q", "grad_norm", "loss/rl", "state/spread", "state/mean"}
 
 
 @pytest.mark.parametrize(("priority", "exponent"), [(Priority(), 0.5), (None, 1)])

@@ -233,7 +233,9 @@ def losses(
     taken = values.taken(q, imagined[0], segment.action[0])
     rl = values.loss(taken, td_target[0])
     named = {"rl": rl if len(states) == 1 else _rl_loss(setup, q, states, td_target, segment)}
+    # Beside the spread, the level: where one unit outgrows all others, min-max scaling makes both small.
     extra: Metrics = {"q": values.scalar(taken), "state/spread": spread(states[0])}
+    extra["state/mean"] = still(jnp.mean(states[0]))
     if values.clipped is not None:
         reading = _bootstrap(setup, still(q), chosen, q_target, worth)  # as for the target: compiled once
         extra["value/clipped"] = still(values.clipped(reading, segment.returns, segment.discount)[0])
