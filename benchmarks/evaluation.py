@@ -4,8 +4,9 @@
     python benchmarks/evaluation.py --seeds 10 --task pong --limit 1000   as a table of ten seeds is scored
 
 An untrained agent may play for ever, so `--limit` cuts every game at that many agent steps. Time is taken inside the
-project's own `evaluate.play`: in the emulators' `step`; in the policy, once its input is ready; in transfer, which is
-the rest of choosing actions: frames to the device, stacks, actions back. What is left is resetting and counting.
+project's own `evaluate.play`: in the emulators' `step`; in the policy and its stacks, once its input is ready; in
+transfer, which is the rest of choosing actions: frames to the device, actions back. What is left is resetting and
+counting.
 """
 
 import time
@@ -60,7 +61,8 @@ def main(options: Options) -> None:
         built, began = time.perf_counter() - began, time.perf_counter()
         compile_all(ground, state)
         compiled = time.perf_counter() - began
-        ground = ground._replace(act=watch.around("policy", ground.act, wait=True))
+        policy = watch.around("policy", ground.act, wait=True)
+        ground = ground._replace(act=lambda *arguments: policy(*jax.device_put(arguments)))
         step = watch.around("emulator", ground.env.step)
         choose = watch.around("choosing", evaluate.Batch.act)
         with patch.object(ground.env, "step", step), patch.object(evaluate.Batch, "act", choose):

@@ -34,6 +34,23 @@ def test_conformance(check, game, opened):
     check(lambda lanes: opened(game, lanes, min(lanes, 2)))
 
 
+def test_few_lanes_of_many_are_those_of_one_process(opened):
+    """Fewer and fewer go on, as at the end of an evaluation; what was handed out before stays as it was."""
+    plain, dealt = Balloon(7), opened(Balloon, 7, 2)
+    everyone, seeds = np.ones(7, bool), np.arange(7, dtype=np.uint64)
+    np.testing.assert_array_equal(plain.reset(everyone, seeds), dealt.reset(everyone, seeds))
+    moves, handed = np.random.default_rng(0).integers(3, size=(14, 7)), []
+    for at, row in enumerate(moves):
+        active = np.arange(7) <= 6 - at // 2
+        one, two = plain.step(row, active), dealt.step(row, active)
+        for mine, theirs in zip(one, two, strict=True):
+            np.testing.assert_array_equal(mine[active], theirs[active])
+        handed.append((two.frame, two.frame.copy()))
+    assert len({frame.tobytes() for frame, _ in handed}) == len(moves)
+    for frame, then in handed:
+        np.testing.assert_array_equal(frame, then)
+
+
 def test_a_killed_process_costs_nothing(opened):
     def play(env, kills):
         lanes, seen = Lanes(env, [1, 2, 3], 2), []

@@ -12,7 +12,9 @@ from vcrl.envs.again import play_again
 from vcrl.envs.base import Step
 from vcrl.envs.lanes import Lanes, game_seed
 from vcrl.training import evaluate
+from vcrl.training.engine import engine_of
 from vcrl.training.evaluate import EVAL_SALT, NARROWEST, Batch, field, play, scores
+from vcrl.training.lift import pushed
 from vcrl.training.plan import make_plan
 
 SPEC = EnvSpec((2, 2, 1), Discrete(3))
@@ -74,14 +76,15 @@ class Games:
 class Player:
     """Acts by what it sees, by the draw and by its seed; remembers what it saw under the game's address."""
 
-    def __init__(self):
-        self.widths = list[int]()
+    def __init__(self, fill="zeros"):
+        self.widths, self.fill = list[int](), fill
         self.seen, self.chosen = {}, {}
 
-    def __call__(self, state, obs, seeds, draw):
-        assert isinstance(obs, jax.Array) and obs.dtype == np.uint8
-        assert draw.dtype == np.int32 and seeds.dtype == np.int32
-        obs = np.asarray(obs)
+    def __call__(self, state, obs, frame, known, seeds):
+        assert isinstance(obs, jax.Array) and obs.dtype == frame.dtype == np.uint8
+        assert known.dtype == np.int32 and seeds.dtype == np.int32
+        draw, pushed_on = known[..., :2], pushed(obs, frame, known[..., 2] > 0, self.fill)
+        obs = np.asarray(pushed_on)
         self.widths.append(obs.shape[1])
         flat = obs.reshape(*obs.shape[:2], -1).astype(np.int64)
         sums = (flat * np.arange(1, flat.shape[-1] + 1)).sum(axis=-1)
@@ -89,11 +92,13 @@ class Player:
         for s, lane in itertools.product(range(obs.shape[0]), range(obs.shape[1])):
             at = (int(seeds[s]), *draw[s, lane].tolist())
             self.seen[at], self.chosen[at] = obs[s, lane], int(action[s, lane])
-        return jax.numpy.asarray(action, np.int32)
+        return pushed_on, jax.numpy.asarray(action, np.int32)
 
 
-def planned(seeds=SEEDS, games=Games, stack=3, **protocol):
-    plan = make_plan("rainbow", "catch", seeds, changes={"observation.stack": stack})
+def planned(seeds=SEEDS, games=Games, stack=3, fill="zeros", **protocol):
+    plan = make_plan(
+        "rainbow", "catch", seeds, changes={"observation.stack": stack, "observation.fill": fill}
+    )
     if games is not None:
         task = replace(plan.task, spec=SPEC, make=lambda lanes, protocol, training: games(lanes))
         plan = replace(plan, task=task)
@@ -102,7 +107,7 @@ def planned(seeds=SEEDS, games=Games, stack=3, **protocol):
 
 def played(plan, episodes, state=0, **more):
     """The games of `episodes`, how they were played, and on what."""
-    player = Player()
+    player = Player(plan.config.observation.fill)
     with field(plan, player, len(episodes)) as ground:
         games = play(ground, state, episodes, **more)
     return games, player, ground.env
@@ -220,13 +225,14 @@ def test_a_batch_is_halved_rounding_up_and_never_below_the_narrowest(width):
     assert widths == wanted[width] and min(widths) >= NARROWEST
 
 
+@pytest.mark.parametrize("fill", ["zeros", "first"])
 @pytest.mark.parametrize("stack", [1, 2, 4])
-def test_stacks_on_the_device_are_those_of_lanes(stack):
+def test_stacks_on_the_device_are_those_of_lanes(stack, fill):
     """Over lost lives too, which start an episode of the learner within a game."""
-    plan = planned(stack=stack)
+    plan = planned(stack=stack, fill=fill)
     games, player, _ = played(plan, range(40))
     pairs = [(s, e) for s in SEEDS for e in range(40)]
-    lanes = Lanes(Games(80), [s for s, _ in pairs], stack, EVAL_SALT, [e for _, e in pairs])
+    lanes = Lanes(Games(80), [s for s, _ in pairs], stack, EVAL_SALT, [e for _, e in pairs], fill)
     left = {pair: g.finished.length for pair, g in zip(pairs, itertools.chain(*games), strict=True)}
     lost = 0
     for tick in range(max(left.values())):
@@ -345,3 +351,12 @@ def test_the_actions_of_a_game_are_all_that_is_needed_to_play_it_again():
 def test_recording_changes_no_game():
     plan = planned()
     assert flat(played(plan, range(40), record=True)[0]) == flat(played(plan, range(40))[0])
+
+
+@pytest.mark.parametrize("fill", ["zeros", "first"])
+@pytest.mark.parametrize(("method", "task"), [("rainbow", "catch"), ("vcr", "reach")])
+def test_agents_learn_from_the_stacks_they_act_on(method, task, fill):
+    """Lanes and games are stacked by the plan, batches by what the agent asks of its replay."""
+    plan = make_plan(method, task, SEEDS, changes={"observation.fill": fill, "observation.stack": 2})
+    samples = engine_of(plan).agent.samples
+    assert samples and {(sample.fill, sample.stack) for sample in samples} == {(fill, 2)}

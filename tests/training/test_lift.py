@@ -10,7 +10,7 @@ from vcrl.core.protocol import Observation, Protocol
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.core.types import Row, now
 from vcrl.methods.configs import Adam, Categorical, RainbowConfig, ReplayConfig, Slow, Terms
-from vcrl.training.lift import lift, packed
+from vcrl.training.lift import lift, packed, told
 
 SPEC, SEEDS, CAPACITY = EnvSpec((16, 16, 1), Discrete(3)), jnp.array([3, 4, 5]), 40
 
@@ -75,9 +75,11 @@ def test_everything_is_traced_once(once):
     obs = jnp.zeros((3, 2, 16, 16, 2), jnp.uint8)
     good = jax.tree.map(jnp.copy, state)
     for i in range(4):
-        draw = jnp.full((3, 2, 2), i, jnp.int32)
+        known = told(np.zeros((3, 2)), i, np.zeros((3, 2)))
         moment = now(8 + i, i, 30 + i)
-        actions = [once.act(state, obs, moment, SEEDS), once.play(state, obs, SEEDS, draw)]
+        seen, played = once.play(state, jnp.copy(obs), np.zeros((3, 2, 16, 16, 1), np.uint8), known, SEEDS)
+        assert seen.shape == obs.shape and seen.dtype == obs.dtype
+        actions = [once.act(state, obs, moment, SEEDS), played]
         assert all(a.shape == (3, 2) and a.dtype == jnp.int32 for a in actions)
         state, replay, metrics = once.learn(state, replay, moment, SEEDS)
         replay = once.insert(replay, *packed(rows(30 + i, 3)), moment)

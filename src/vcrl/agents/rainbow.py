@@ -92,6 +92,7 @@ def make_rainbow(config: RainbowConfig, spec: EnvSpec, protocol: Protocol) -> Ag
         correction=priority.correction if priority else (1.0, 1.0),
         span=(config.learn_start, protocol.budget),
         top=priority is not None and priority.new == "max",
+        fill=config.observation.fill,
     )
     return Agent(
         init=partial(init, setup),

@@ -68,8 +68,8 @@ def make_sac(config: SACConfig, spec: EnvSpec, protocol: Protocol) -> Agent:
         "gamma": config.gamma,
         "stack": config.observation.stack,
         "prioritised": False,
+        "fill": config.observation.fill,
     }
-    common |= {"fill": config.observation.fill}
     aux = (
         Sample(config.auxiliary.batch, steps=steps, targets=steps + 1, whole=True, **common)
         if terms

@@ -9,6 +9,7 @@ import numpy as np
 
 from vcrl.core.spec import EnvSpec
 from vcrl.envs.actions import action_type
+from vcrl.envs.base import Step
 
 
 class Board:
@@ -35,6 +36,11 @@ class Board:
     terminal: np.ndarray
     last: np.ndarray
     over: np.ndarray
+
+    @property
+    def came(self) -> Step:
+        """What came back from the last step of every lane."""
+        return Step(self.frame, self.reward, self.terminal, self.last, self.over)
 
 
 def _fields(spec: EnvSpec) -> dict[str, tuple[Any, tuple[int, ...]]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ from vcrl.envs.actions import stored_type
 from vcrl.envs.again import EVAL_SALT
 from vcrl.envs.base import VecEnv
 from vcrl.envs.lanes import Finished, game_seed, news_of
+from vcrl.training.lift import told
 from vcrl.training.plan import Plan
 
 NARROWEST = 16  # a batch of fewer games of each seed would gain nothing
@@ -150,14 +150,14 @@ class Batch:
         shape, stack = frame.shape[1:], plan.config.observation.stack
         self.lane = np.arange(len(frame)).reshape(len(plan.seeds), -1)  # which lane each place shows
         self.obs = jnp.zeros((*self.lane.shape, *shape[:-1], shape[-1] * stack), jnp.uint8)
-        self.lanes, self.tick, self.fill = len(frame), 0, plan.config.observation.fill
+        self.lanes, self.tick = len(frame), 0
 
     def act(self, state: Any, frame: np.ndarray, first: np.ndarray, episode: np.ndarray) -> np.ndarray:
         """The action of every lane after its newest frame; of lanes no longer shown, 0."""
-        self.obs = _push(self.obs, frame[self.lane], first[self.lane], self.fill)
-        draw = np.stack([episode[self.lane], np.full(self.lane.shape, self.tick)], axis=-1).astype(np.int32)
-        chosen = np.asarray(self.choose(state, self.obs, self.seeds, draw))
+        known = told(episode[self.lane], self.tick, first[self.lane])
+        self.obs, chosen = self.choose(state, self.obs, frame[self.lane], known, self.seeds)
         self.tick += 1
+        chosen = np.asarray(chosen)
         action = np.zeros((self.lanes, *chosen.shape[2:]), chosen.dtype)
         action[self.lane] = chosen
         return action
@@ -170,13 +170,6 @@ class Batch:
         place = np.argsort(~active[self.lane], axis=1, kind="stable")[:, :width]  # the active ones first
         self.lane = np.take_along_axis(self.lane, place, axis=1)
         self.obs = _keep(self.obs, place)
-
-
-@partial(jax.jit, donate_argnums=0, static_argnums=3)
-def _push(obs: jax.Array, frame: Any, first: Any, fill: str) -> jax.Array:
-    past, first = obs[..., frame.shape[-1] :], first[..., None, None, None]
-    before = jnp.tile(frame, past.shape[-1] // frame.shape[-1]) if fill == "first" else jnp.zeros_like(past)
-    return jnp.concatenate([jnp.where(first, before, past), frame], axis=-1)
 
 
 @jax.jit

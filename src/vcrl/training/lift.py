@@ -23,7 +23,8 @@ class Lifted(NamedTuple):
     init: Callable[..., Any]  # seeds -> state
     empty: Callable[..., Any]  # seeds -> replay
     act: Callable[..., Any]  # state, obs S B, now, seeds -> action S B; exploring
-    play: Callable[..., Any]  # state, obs S B, seeds, draw S B 2 -> action S B; not exploring
+    # state, stacks S B, newest frames S B, told S B 3, seeds -> stacks, action S B; not exploring; donates stacks
+    play: Callable[..., Any]
     learn: Callable[..., Any]  # state, replay, now, seeds -> state, replay, metrics; donates the first two
     insert: Callable[..., Any]  # replay, packed row S, now -> replay; donates replay
     rows: Callable[..., Any]  # replay, start -> BLOCK rows S from row number start on
@@ -115,8 +116,9 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         draw = jnp.broadcast_to(draw, (*obs.shape[:2], 2))
         return chosen(True)(state, obs, Clock(now[0], now[1]), seeds, draw)
 
-    def play(state: Any, obs: Any, seeds: Any, draw: Any) -> Any:
-        return chosen(False)(state, obs, Clock.at(0, 0), seeds, draw)
+    def play(state: Any, obs: Any, frame: Any, told: Any, seeds: Any) -> tuple[Any, Any]:
+        obs = pushed(obs, frame, told[..., 2] > 0, agent.samples[0].fill)
+        return obs, chosen(False)(state, obs, Clock.at(0, 0), seeds, told[..., :2])
 
     def chosen(explore: bool) -> Callable[..., Any]:
         return each(partial(_call, agent.act, explore), (0, 0, None, 0, 0))
@@ -128,7 +130,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         init=once(agent.init),
         empty=once(lambda seed: rp.init(spec, capacity, agent.samples[0].top)),
         act=jax.jit(act),
-        play=jax.jit(play),
+        play=jax.jit(play, donate_argnums=1),
         learn=learn,
         insert=jax.jit(insert, donate_argnums=0),
         rows=once(partial(_call, rp.rows, BLOCK), (0, None)),
@@ -140,6 +142,18 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         guard=once(guard, donate_argnums=1),
         trusted=once(lambda state, good: guard(state, good)[1]),
     )
+
+
+def told(episode: np.ndarray, tick: int, first: np.ndarray) -> np.ndarray:
+    """What `play` must know of every game besides its frame: which it is, how far, and whether an episode begins."""
+    return np.stack([episode, np.full_like(episode, tick), first], axis=-1).astype(np.int32)
+
+
+def pushed(obs: Any, frame: Any, first: Any, fill: str) -> Any:
+    """Stacks with their newest frames; where an episode begins, with what stands before it."""
+    past, first = obs[..., frame.shape[-1] :], first[..., None, None, None]
+    before = jnp.tile(frame, past.shape[-1] // frame.shape[-1]) if fill == "first" else jnp.zeros_like(past)
+    return jnp.concatenate([jnp.where(first, before, past), frame], axis=-1)
 
 
 def packed(row: Row) -> tuple[np.ndarray, np.ndarray]:

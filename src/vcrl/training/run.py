@@ -26,6 +26,7 @@ from vcrl.training.config_file import asked
 from vcrl.training.console import Console
 from vcrl.training.engine import engine_of
 from vcrl.training.forecast import forecast
+from vcrl.training.lift import told
 from vcrl.training.memory import check_memory, need_in_bytes, out_of_memory
 from vcrl.training.pack import unpack
 from vcrl.training.plan import Plan, Schedule, at_size, make_plan
@@ -103,17 +104,14 @@ class Policy:
         if frame.shape != plan.task.spec.frame or frame.dtype != np.uint8:
             wanted, given = f"uint8{list(plan.task.spec.frame)}", f"{frame.dtype}{list(frame.shape)}"
             raise UserError(f"a frame of {plan.task.name} is {wanted}, not {given}")
-        height, width, channels = frame.shape
-        look = plan.config.observation
-        empty = np.zeros((height, width, channels * look.stack), np.uint8)
-        before = np.tile(frame, look.stack) if look.fill == "first" else empty
-        stack = np.concatenate([self._past.get(seed, before)[..., channels:], frame], axis=-1)
-        self._past[seed] = stack
-        obs = np.broadcast_to(stack, (len(plan.seeds), 1, *stack.shape))
-        draw = np.full((len(plan.seeds), 1, 2), (0, self._ticks.get(seed, 0)), np.int32)
-        self._ticks[seed] = self._ticks.get(seed, 0) + 1
-        play = engine_of(plan).lifted.play
-        actions = play(self._run.state, obs, np.array(plan.seeds, np.int32), draw)
+        shape = (*frame.shape[:2], frame.shape[2] * plan.config.observation.stack)
+        past, tick = self._past.get(seed, np.zeros(shape, np.uint8)), self._ticks.get(seed, 0)
+        seeds = np.array(plan.seeds, np.int32)
+        # What this seed sees is shown to all.
+        past, frame = (np.broadcast_to(x, (len(seeds), 1, *x.shape)) for x in (past, frame))
+        known = told(np.zeros((len(seeds), 1)), tick, np.full((len(seeds), 1), tick == 0))
+        seen, actions = engine_of(plan).lifted.play(self._run.state, past, frame, known, seeds)
+        self._past[seed], self._ticks[seed] = np.asarray(seen)[0, 0], tick + 1
         mine = np.asarray(actions)[plan.seeds.index(seed), 0]
         return mine if mine.shape else int(mine)
 
