@@ -409,7 +409,7 @@ PLACES = 5
 
 @pytest.fixture(scope="module")
 def looking(full):
-    return jax.jit(full.values_along, static_argnums=3)
+    return jax.jit(full.values_along)
 
 
 @pytest.fixture(scope="module")
@@ -439,14 +439,14 @@ def test_values_along_a_path_equal_stepping_by_hand(looking, state, path, learni
     obs, actions = path
     q = stepped(state, obs, actions, learning)
     expected = np.take_along_axis(q, np.asarray(actions)[..., None], -1)[..., 0]
-    got = looking(state, obs, actions, learning)
+    got = getattr(looking(state, obs, actions), "batch" if learning else "running")
     assert got.shape == (tiny.STEPS + 1, PLACES)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_batch_and_running_statistics_differ_on_imagined_states_only(looking, state, path):
     obs, actions = path
-    batch, running = looking(state, obs, actions, True), looking(state, obs, actions, False)
+    running, batch = looking(state, obs, actions)
     np.testing.assert_array_equal(batch[0], running[0])
     assert (np.abs(np.asarray(batch - running))[1:].max(axis=1) > 1e-4).all()
 
@@ -454,7 +454,7 @@ def test_batch_and_running_statistics_differ_on_imagined_states_only(looking, st
 def test_with_running_statistics_a_path_does_not_see_its_neighbours(looking, state, path):
     obs, actions = path
     alone, together = (
-        looking(state, o, a, False)
+        looking(state, o, a).running
         for o, a in ((obs, actions), (obs.at[1:].set(7), actions.at[:, 1:].set(0)))
     )
     np.testing.assert_allclose(alone[:, 0], together[:, 0], rtol=1e-5, atol=1e-6)
@@ -467,7 +467,8 @@ def test_without_a_transition_model_there_is_the_real_state_only(state, path):
     bare = state._replace(
         online=RainbowNets(state.online.encoder, state.online.q_head, None, None), stats=None
     )
-    got = plain.values_along(bare, obs, actions, False)
+    got, batch = plain.values_along(bare, obs, actions)
+    assert batch is None
     q = stepped(state, obs, actions[:1], False)
     assert got.shape == (1, PLACES)
     np.testing.assert_allclose(got[0], q[0][np.arange(PLACES), np.asarray(actions[0])], rtol=1e-4, atol=1e-5)
@@ -484,7 +485,7 @@ def dqn(**changes):
     )
     segment = tiny.segment(steps=0, targets=1)
     segment = segment._replace(discount=0 * segment.discount, weight=jnp.ones(tiny.BATCH))
-    look = jax.jit(lambda state: agent.values_along(state, segment.obs[0], segment.action, False)[0])
+    look = jax.jit(lambda state: agent.values_along(state, segment.obs[0], segment.action).running[0])
     return jax.jit(agent.init)(jnp.asarray(0)), jax.jit(agent.update), look, segment
 
 

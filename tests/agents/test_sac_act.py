@@ -121,7 +121,8 @@ def test_values_along_are_the_lesser_critic_of_imagined_states(agent, state, sce
     """Without augmentation: the middle of the image."""
     rng = np.random.default_rng(2)
     action = rng.uniform(-1, 1, (3, 7, tiny.ACTIONS)).astype(np.float32)
-    along = jax.jit(agent.values_along, static_argnums=3)(state, scene[0][:7], jnp.asarray(action), False)
+    along, batch = jax.jit(agent.values_along)(state, scene[0][:7], jnp.asarray(action))
+    assert batch is None
     nets = hand.numbers(state.online)
     start = hand.encoded(nets.encoder, middle(scene[0][:7]))
     states = np.concatenate(
@@ -135,7 +136,7 @@ def test_without_a_transition_model_only_the_real_state_is_valued(scene):
     agent = tiny.agent(tiny.config(terms=ControlTerms()))
     bare = jax.eval_shape(agent.init, jnp.asarray(0))
     obs, action = jnp.asarray(scene[0][:7, :16, :16]), jnp.zeros((1, 7, tiny.ACTIONS))
-    shape = jax.eval_shape(lambda s: agent.values_along(s, obs, action, False), bare)
+    shape, _ = jax.eval_shape(lambda s: agent.values_along(s, obs, action), bare)
     assert bare.online.transition is None and shape.shape == (1, 7)
 
 

@@ -64,8 +64,8 @@ def test_a_game_that_was_cut_goes_on_in_the_agents_own_opinion(tmp_path):
         )[:30]
         action = np.concatenate([g.action for g in mine])[:30]
         values = lifted.values_along(
-            state, np.repeat(obs[None], 2, 0), np.repeat(action[None, None], 2, 0), False
-        )
+            state, np.repeat(obs[None], 2, 0), np.repeat(action[None, None], 2, 0)
+        ).running
         assert got["q_error/real"][i] == pytest.approx(np.abs(values[i, 0] - returns).mean(), rel=1e-4)
 
 
@@ -120,7 +120,7 @@ def test_q_error_against_a_plain_loop(trained):
                 ahead = [path.action[min(t + k, length - 1)] for k in range(steps + 1)]
                 obs = np.repeat(seen[t][None, None], len(plan.seeds), axis=0)
                 action = np.broadcast_to(np.array(ahead)[None, :, None], (len(plan.seeds), steps + 1, 1))
-                q = np.asarray(lifted.values_along(trained.state, obs, action, False))[i, :, 0]
+                q = np.asarray(lifted.values_along(trained.state, obs, action).running)[i, :, 0]
                 real += abs(q[0] - returns[t])
                 imagined += sum(abs(q[k] - returns[t + k]) for k in range(1, steps + 1) if t + k < length)
         assert count == limit

@@ -84,8 +84,7 @@ def test_everything_is_traced_once(once):
         state, replay, metrics = once.learn(state, replay, moment, SEEDS)
         replay = once.insert(replay, *packed(rows(30 + i, 3)), moment)
         once.probe(state, replay, moment, SEEDS)
-        for batch_statistics in (True, False):
-            along = once.values_along(state, obs, jnp.zeros((3, 3, 2), jnp.int32), batch_statistics)
+        along, batch = once.values_along(state, obs, jnp.zeros((3, 3, 2), jnp.int32))
         assert once.worth(state, obs).shape == (3, 2)
         finite, good = once.guard(state, good)
         once.trusted(state, good)
@@ -93,10 +92,9 @@ def test_everything_is_traced_once(once):
         once.copy(state, None, {"priority": replay.priority})
     assert along.shape == (3, 1, 2) and finite.shape == (3,)
     assert all(m.shape == (3,) for m in metrics.values())
+    assert batch is None
     sizes = {name: getattr(once, name)._cache_size() for name in once._fields}
-    assert sizes == dict.fromkeys(once._fields, 1) | {
-        "values_along": 2
-    }  # a program for each kind of statistics
+    assert sizes == dict.fromkeys(once._fields, 1)
 
 
 def test_two_updates_a_step_are_two_steps_of_one(once):

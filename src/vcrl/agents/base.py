@@ -20,6 +20,13 @@ class Update(NamedTuple):
     metrics: Metrics
 
 
+class Along(NamedTuple):
+    """Values along imagined states, by the two kinds of statistics that a batch norm has."""
+
+    running: Float[Array, "K+1 P"]
+    batch: Float[Array, "K+1 P"] | None  # None where there is no batch norm
+
+
 class Agent(NamedTuple):
     """An agent of one seed: three pure functions that make it, three read-only ones to look inside, and its appetite.
 
@@ -33,8 +40,8 @@ class Agent(NamedTuple):
     update: Callable[[Any, Any, Clock, Array], tuple[Any, Update]]
     # the same arguments -> gradient norm of every named loss on that segment
     gradient_norms: Callable[[Any, Any, Clock, Array], Metrics]
-    # state, obs P, actions K+1 P, batch statistics -> Q K+1 P
-    values_along: Callable[[Any, Array, Array, bool], Array]
+    # state, obs P, actions K+1 P -> Q K+1 P
+    values_along: Callable[[Any, Array, Array], "Along"]
     # state, obs P -> what the agent thinks the states are worth P, where an episode was cut off
     worth: Callable[[Any, Array], Array]
     sample: (

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, UInt8
 
-from vcrl.agents.base import Agent, Update, View, follow, needs_copy, spread
+from vcrl.agents.base import Agent, Along, Update, View, follow, needs_copy, spread
 from vcrl.agents.terms import TERMS, present, steps_of, wants_targets, weight_at
 from vcrl.agents.values import DiscreteValues, make_values
 from vcrl.core.keys import Stream, key
@@ -363,18 +363,22 @@ def gradient_norms(
 
 
 def values_along(
-    setup: Setup,
-    state: RainbowState,
-    obs: UInt8[Array, "P H W C"],
-    action: Int[Array, "k P"],
-    batch_statistics: bool,
-) -> Float[Array, "j P"]:
+    setup: Setup, state: RainbowState, obs: UInt8[Array, "P H W C"], action: Int[Array, "k P"]
+) -> Along:
     """Q(z^_{t+k}, a_{t+k}) without noise or augmentation; only k = 0 where there is no transition model."""
-    nets = state.online
-    states = nets.encoder(to_float(obs))[None]
-    if nets.transition is not None and state.stats is not None:
-        states, _ = imagine(nets.transition, states[0], action[:-1], state.stats, learning=batch_statistics)
-    return setup.values.scalar(setup.values.taken(nets.q_head.mean(), states, action[: len(states)]))
+    nets, head = state.online, state.online.q_head.mean()
+    start = nets.encoder(to_float(obs))
+
+    def values(states: Float[Array, "j P H W C"]) -> Float[Array, "j P"]:
+        return setup.values.scalar(setup.values.taken(head, states, action[: len(states)]))
+
+    if nets.transition is None or state.stats is None:
+        return Along(values(start[None]), None)
+    running, batch = (
+        values(imagine(nets.transition, start, action[:-1], state.stats, learning=learning)[0])
+        for learning in (False, True)
+    )
+    return Along(running, batch)
 
 
 def worth(setup: Setup, state: RainbowState, obs: UInt8[Array, "P H W C"]) -> Float[Array, " P"]:

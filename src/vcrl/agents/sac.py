@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, UInt8
 
-from vcrl.agents.base import Agent, Update
+from vcrl.agents.base import Agent, Along, Update
 from vcrl.agents.descent import Descent, descend, merged, parts_of
 from vcrl.agents.soft import (
     SACNets,
@@ -262,18 +262,14 @@ def gradient_norms(
 
 
 def values_along(
-    setup: Setup,
-    state: SACState,
-    obs: UInt8[Array, "P H W C"],
-    action: Float[Array, "k P A"],
-    batch_statistics: bool,
-) -> Float[Array, "j P"]:
+    setup: Setup, state: SACState, obs: UInt8[Array, "P H W C"], action: Float[Array, "k P A"]
+) -> Along:
     """min_i Q_i(z^_{t+k}, a_{t+k}) without augmentation; only k = 0 where there is no transition model."""
     nets = state.online
     states = nets.encoder(centre(obs, setup.config.crop))[None]
     if nets.transition is not None:
-        states, _ = imagine(nets.transition, states[0], action[:-1], (), learning=batch_statistics)
-    return jnp.min(nets.q_head(states, action[: len(states)]), axis=-1)
+        states, _ = imagine(nets.transition, states[0], action[:-1], (), learning=False)
+    return Along(jnp.min(nets.q_head(states, action[: len(states)]), axis=-1), None)
 
 
 def worth(setup: Setup, state: SACState, obs: UInt8[Array, "P H W C"]) -> Float[Array, " P"]:

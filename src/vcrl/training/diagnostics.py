@@ -36,16 +36,18 @@ def q_error(ground: Field, lifted: Lifted, state: Any, steps: int) -> Any:
     ]
     obs, action, returns, inside = (np.stack([getattr(p, name) for p in found]) for name in Positions._fields)
 
-    def error(batch_statistics: bool) -> np.ndarray:
-        values = np.asarray(lifted.values_along(state, obs, action, batch_statistics))
-        return np.abs(values - returns[:, : values.shape[1]]) * inside[:, : values.shape[1]]
+    def error(values: Any) -> np.ndarray:
+        """Of every seed and k, summed over positions."""
+        k = values.shape[1]
+        return (np.abs(np.asarray(values) - returns[:, :k]) * inside[:, :k]).sum(axis=-1)
 
-    running = error(False)
-    out = {"q_error/real": running[:, 0].sum(axis=-1) / limit}
-    if running.shape[1] > 1:
-        out["q_error/imagined"] = running[:, 1:].sum(axis=(1, 2)) / (limit * steps)
-        if plan.base == "rainbow":  # the only one with a batch norm
-            out["q_error/imagined_batch_norm"] = error(True)[:, 1:].sum(axis=(1, 2)) / (limit * steps)
+    running, batch = lifted.values_along(state, obs, action)
+    wrong = error(running)
+    out = {"q_error/real": wrong[:, 0] / limit}
+    if wrong.shape[1] > 1:
+        out["q_error/imagined"] = wrong[:, 1:].sum(axis=1) / (limit * steps)
+    if batch is not None:
+        out["q_error/imagined_batch_norm"] = error(batch)[:, 1:].sum(axis=1) / (limit * steps)
     return out
 
 

@@ -31,7 +31,7 @@ class Lifted(NamedTuple):
     fill: Callable[..., Any]  # replay, rows S, start, count -> replay; donates replay
     copy: Callable[..., Any]  # state, priorities -> the same, which no later call will take away
     probe: Callable[..., Any]  # state, replay, now, seeds -> gradient norm of every loss, S
-    values_along: Callable[..., Any]  # state, obs S P, actions S K+1 P, batch statistics -> Q S K+1 P
+    values_along: Callable[..., Any]  # state, obs S P, actions S K+1 P -> Q S K+1 P, by both statistics
     worth: Callable[..., Any]  # state, obs S P -> what those states are worth, S P
     guard: Callable[..., Any]  # state, good state -> finite S, newest good state; donates the good one
     trusted: Callable[..., Any]  # state, good state -> the state of finite seeds, the good one of the others
@@ -96,9 +96,6 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         segment = batches(replay, now[2], clock, seeds, Stream.PROBE)
         return each(agent.gradient_norms, (0, 0, None, 0))(state, segment, clock, seeds)
 
-    def values_along(state: Any, obs: Any, action: Any, batch_statistics: bool) -> Any:
-        return each(partial(_call, agent.values_along, batch_statistics), (0, 0, 0))(state, obs, action)
-
     def guard(state: Any, good: Any):
         finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(state)]).all()
         return finite, jax.tree.map(lambda now, then: jnp.where(finite, now, then), state, good)
@@ -137,7 +134,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         fill=once(rp.fill, (0, 0, None, None), donate_argnums=0),
         copy=once(lambda *tree: jax.tree.map(jnp.copy, tree)),
         probe=seldom(probe),
-        values_along=jax.jit(values_along, static_argnums=3),
+        values_along=jax.jit(each(agent.values_along, (0, 0, 0))),
         worth=seldom(each(agent.worth, (0, 0))),
         guard=once(guard, donate_argnums=1),
         trusted=once(lambda state, good: guard(state, good)[1]),
