@@ -17,7 +17,7 @@ from vcrl.core.types import Clock, Row
 from vcrl.envs import toy
 from vcrl.envs.lanes import Lanes
 from vcrl.training.diagnostics import stacked
-from vcrl.training.evaluate import _push
+from vcrl.training.lift import pushed
 
 SPEC = EnvSpec((2, 1, 2), Discrete(5))
 GAMMA = 0.5  # with rewards in quarters every return is exact in float32, so nothing here needs a tolerance
@@ -285,12 +285,12 @@ def test_replay_lanes_and_evaluation_show_the_same_stacks(game, fill):
     env, stack, ticks = game(2), 3, 70
     lanes, actions = Lanes(env, [3, 4], stack, fill=fill), some_actions(env, ticks, 2)
     replays = [rp.init(env.spec, ticks) for _ in range(2)]
-    pushed, shown, shapes = jnp.zeros((2, 1, *lanes.obs.shape[1:]), jnp.uint8), [], set()
+    stacks, shown, shapes = jnp.zeros((2, 1, *lanes.obs.shape[1:]), jnp.uint8), [], set()
     for t, action in enumerate(actions):
         obs, (row, _) = lanes.obs, lanes.step(action)
         shown.append(obs)
-        pushed = _push(pushed, row.frame[:, None], row.first[:, None], fill)
-        np.testing.assert_array_equal(np.asarray(pushed)[:, 0], obs)
+        stacks = pushed(stacks, row.frame[:, None], row.first[:, None], fill)
+        np.testing.assert_array_equal(np.asarray(stacks)[:, 0], obs)
         for lane in range(2):
             one = Row(*(part[lane] for part in row))
             replays[lane] = insert(replays[lane], one, jnp.asarray(t))
