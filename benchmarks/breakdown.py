@@ -35,7 +35,7 @@ RULES = (
     ("replay.py", "", "draw"),
     ("rainbow.py", "_look", "encoder, images without gradient"),
     ("transition.py", "", "imagination"),
-    ("soft.py", "soft_target", "targets, convolutions included"),
+    ("soft.py", "soft_target", "targets"),
     ("encoders.py", "", "encoder, images with gradient"),
     ("control.py", "Trunk", "trunks"),
     ("heads.py", "", "heads"),

@@ -1,19 +1,15 @@
 """The demonstration: three methods, two games, five seeds each, on whatever computer this is."""
 
 import itertools
-import multiprocessing
 import os
-import signal
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import numpy as np
 from rich.console import Console
 from rich.live import Live
@@ -35,9 +31,6 @@ from vcrl.training.run import load_run, train
 STEPS = {"rainbow": 2000, "sac": 1200}  # agent steps, by base: what a few minutes on two cores allow
 SCHEDULE = Schedule(log=200, evaluate=200, gradients=0, q_error=400)
 PLAIN_SECONDS = 15.0  # between lines where there is no terminal
-
-
-Order = dict[str, Any]  # the arguments of `train`
 
 
 class Job(NamedTuple):
@@ -150,98 +143,72 @@ def _draw(jobs: Sequence[Job], out: Path) -> list[Path]:
 
 
 def _train_all(jobs: Sequence[Job], log: Console) -> None:
-    """Side by side, in processes that have their cores to themselves.
-
-    A small game does not fill two cores, and two trainings in one process wait for each other's threads: on two cores
-    an update of `spr` and one of `vcr` take 32 ms together, a core each 21.
-    """
-    cores = _cores()
-    parts = _parts(jobs, len(cores))
-    count = min(len(parts), len(cores))
-    context = multiprocessing.get_context("spawn")
-    told, shares = context.Event(), context.SimpleQueue()
-    for i in range(count):
-        shares.put(cores[i::count])
-    settled = (shares, Boss(told, os.getpid()))
-    with interrupts() as stop, ProcessPoolExecutor(count, context, _settle, settled) as pool:
+    """Several at a time, the longest first: one small game does not fill two cores."""
+    line = Line(jobs)
+    workers = min(len(jobs), max(2, (os.cpu_count() or 1) // 2))
+    with interrupts() as stop, ThreadPoolExecutor(workers) as pool:
+        waiting = {pool.submit(_train_some, line, stop) for _ in range(workers)}
         try:
-            _follow({pool.submit(_train_some, part) for part in parts}, jobs, log, stop, told)
-        except BrokenProcessPool:
-            raise UserError(
-                "a process that trained was ended from outside (out of memory?): the same command continues"
-            ) from None
+            _follow(waiting, jobs, log)
         finally:
-            told.set()  # an error in one of them ends the others, saved
-    if stop.is_set():
+            stopped = stop.is_set()
+            stop.set()  # an error in one of them ends the others, saved
+    if stopped:
         log.print("stopped and saved: the same command continues")
         raise SystemExit(130)
 
 
-def _parts(jobs: Sequence[Job], cores: int) -> list[list[Order]]:
-    """What one process does after the other, the longest first: those of the methods named last.
+class Line:
+    """Jobs in the order in which they are to be begun: those of the methods named last take longest.
 
-    All games of a method where cores are few, because they are compiled once.
+    The first job of a method compiles what all its games run; meanwhile the others of it are passed over.
     """
-    methods = list(dict.fromkeys(job.plan.method for job in jobs))[::-1]
-    found = [[_order(job) for job in jobs if job.plan.method == method] for method in methods]
-    return found if cores < len(jobs) else [[order] for part in found for order in part]
+
+    def __init__(self, jobs: Sequence[Job]):
+        methods = list(dict.fromkeys(job.plan.method for job in jobs))
+        self.jobs = sorted(jobs, key=lambda job: -methods.index(job.plan.method))
+        self.compiled = {method: threading.Event() for method in methods}
+        self.begun, self.lock = set[str](), threading.Lock()
+
+    def take(self) -> Job | None:
+        """The next job that has nothing to wait for, if there is one."""
+        with self.lock:
+            for job in self.jobs:
+                method = job.plan.method
+                if method not in self.begun or self.compiled[method].is_set():
+                    self.begun.add(method)
+                    self.jobs.remove(job)
+                    return job
+            return None
 
 
-def _order(job: Job) -> Order:
-    plan, out = job.plan, job.path.parents[3]
-    seeds, budget, schedule = plan.seeds, plan.budget, plan.schedule
-    return dict(
-        method=plan.method, task=plan.task.name, seeds=seeds, steps=budget, schedule=schedule, out=out
-    )
+def _train_some(line: Line, stop: threading.Event) -> None:
+    """What is left in the line, one after the other, silently: what happens is read off the run folders."""
+    while line.jobs and not stop.is_set():
+        job = line.take()
+        if job is None:
+            stop.wait(0.2)
+            continue
+        plan, ready = job.plan, line.compiled[job.plan.method]
+        silent, root, budget = Console(file=StringIO()), job.path.parents[3], plan.budget
+        halt = _halt(plan.schedule.q_error, ready, stop)
+        train(plan.method, plan.task.name, plan.seeds, budget, None, plan.schedule, root, silent, halt)
+        ready.set()
 
 
-def _cores() -> list[int]:
-    return (
-        sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
-    )
+def _halt(ticks: int, ready: threading.Event, stop: threading.Event) -> Callable[[int], bool]:
+    """Stop when told to; and after so many ticks, when everything there is has run once, say so."""
+    count = itertools.count(1)
+
+    def halt(agent_steps: int) -> bool:
+        if next(count) > ticks:
+            ready.set()
+        return stop.is_set()
+
+    return halt
 
 
-class Boss(NamedTuple):
-    """What a process that trains knows of the one that waits for it."""
-
-    told: Any  # an event: stop
-    pid: int
-
-    def gone(self) -> bool:
-        return os.getppid() != self.pid
-
-    def stop(self) -> bool:
-        return self.told.is_set() or self.gone()
-
-
-_boss: Boss  # of this process
-
-
-def _settle(shares: Any, boss: Boss) -> None:
-    """A process begins: with its share of the cores, on which XLA will have a thread each."""
-    global _boss
-    _boss = boss
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who waits
-    jax.config.update("jax_platforms", "cpu")  # of a GPU each process would want most of the memory
-    cores = shares.get()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)
-    else:
-        os.environ["NPROC"] = str(len(cores))
-
-
-def _train_some(orders: Sequence[Order]) -> None:
-    """One after the other, silently: what happens is read off the run folders."""
-    for order in orders:
-        if not _boss.stop():
-            train(**order, log=Console(file=StringIO()), halt=lambda agent_steps: _boss.stop())
-    if _boss.gone():
-        os._exit(1)  # the pool would wait for its next job for ever
-
-
-def _follow(
-    waiting: set[Future[None]], jobs: Sequence[Job], log: Console, stop: threading.Event, told: Any
-) -> None:
+def _follow(waiting: set[Future[None]], jobs: Sequence[Job], log: Console) -> None:
     """Show progress until all games have ended; an error in one of them is raised here."""
     printed = time.monotonic()
     with Live(console=log, transient=True, auto_refresh=False) as live:
@@ -249,8 +216,6 @@ def _follow(
             done, waiting = wait(waiting, timeout=0.5)
             for future in done:
                 future.result()
-            if stop.is_set():
-                told.set()
             if log.is_terminal:
                 live.update(_progress(jobs), refresh=True)
             elif time.monotonic() - printed > PLAIN_SECONDS:

@@ -29,18 +29,6 @@ def test_one_seed_after_the_other_equals_all_at_once(name):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("count", "calls"), [(96, 3), (40, 2), (32, 1), (37, 1), (5, 1)])
-def test_a_cpu_looks_at_few_images_at_a_time(count, calls):
-    encoder, _ = some("small", 2)
-    obs = jax.random.uniform(jax.random.key(5), (2, count, 16, 16, 4))
-    look = jax.vmap(lambda e, o: e.look(o))
-    (loop,) = (e for e in jax.make_jaxpr(look)(encoder, obs).eqns if e.primitive.name == "scan")
-    assert loop.params["length"] == calls
-    np.testing.assert_allclose(
-        look(encoder, obs), jax.vmap(lambda e, o: e(o))(encoder, obs), rtol=1e-5, atol=1e-6
-    )
-
-
 @pytest.mark.parametrize("name", ["small", "nature"])
 def test_in_half_precision_states_differ_by_rounding(name):
     """A product of a GPU keeps ten bits of float32 factors, so that 2^-10 of the largest is what it may be off too."""

@@ -30,6 +30,8 @@ class Along(NamedTuple):
 class Agent(NamedTuple):
     """An agent of one seed: three pure functions that make it, three read-only ones to look inside, and its appetite.
 
+    `rarely` is part of `update` where it is there, and `whole_update` puts them together.
+
     Randomness is never passed in as a stored key: each function computes its own from the seed and a counter.
     """
 
@@ -40,8 +42,8 @@ class Agent(NamedTuple):
     update: Callable[[Any, Any, Clock, Array], tuple[Any, Update]]
     # the same arguments -> gradient norm of every named loss on that segment
     gradient_norms: Callable[[Any, Any, Clock, Array], Metrics]
-    # state, obs P, actions K+1 P -> Q K+1 P
-    values_along: Callable[[Any, Array, Array], "Along"]
+    # state, obs P, actions K+1 P -> Q K+1 P by both kinds of statistics
+    values_along: Callable[[Any, Array, Array], Along]
     # state, obs P -> what the agent thinks the states are worth P, where an episode was cut off
     worth: Callable[[Any, Array], Array]
     sample: (

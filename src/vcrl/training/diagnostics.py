@@ -46,8 +46,8 @@ def q_error(ground: Field, lifted: Lifted, state: Any, steps: int) -> Any:
     out = {"q_error/real": wrong[:, 0] / limit}
     if wrong.shape[1] > 1:
         out["q_error/imagined"] = wrong[:, 1:].sum(axis=1) / (limit * steps)
-    if batch is not None:
-        out["q_error/imagined_batch_norm"] = error(batch)[:, 1:].sum(axis=1) / (limit * steps)
+        if batch is not None:
+            out["q_error/imagined_batch_norm"] = error(batch)[:, 1:].sum(axis=1) / (limit * steps)
     return out
 
 
