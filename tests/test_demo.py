@@ -7,7 +7,7 @@ from vcrl import demo
 from vcrl.training.plan import Schedule
 
 
-def test_the_demo_ends_with_a_table_figures_and_a_film(tmp_path, monkeypatch, capsys):
+def test_the_demo_ends_with_a_table_figures_and_a_film(tmp_path, monkeypatch, capsys, quick_compiles):
     monkeypatch.setattr(
         demo, "SCHEDULE", Schedule(log=50, evaluate=100, gradients=0, q_error=150, q_error_positions=50)
     )
