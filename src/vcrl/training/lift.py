@@ -23,7 +23,7 @@ class Lifted(NamedTuple):
     init: Callable[..., Any]  # seeds -> state
     empty: Callable[..., Any]  # seeds -> replay
     act: Callable[..., Any]  # state, obs S B, now, seeds -> action S B; exploring
-    # state, stacks S B, newest frames S B, told S B 3, seeds -> stacks, action S B; not exploring; donates stacks
+    # state, stacks S B, newest frames S B, `told` S B 3, seeds -> stacks, action S B; not exploring; donates stacks
     play: Callable[..., Any]
     learn: Callable[..., Any]  # state, replay, now, seeds -> state, replay, metrics; donates the first two
     insert: Callable[..., Any]  # replay, packed row S, now -> replay; donates replay
@@ -113,9 +113,9 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         draw = jnp.broadcast_to(draw, (*obs.shape[:2], 2))
         return chosen(True)(state, obs, Clock(now[0], now[1]), seeds, draw)
 
-    def play(state: Any, obs: Any, frame: Any, told: Any, seeds: Any) -> tuple[Any, Any]:
-        obs = pushed(obs, frame, told[..., 2] > 0, agent.samples[0].fill)
-        return obs, chosen(False)(state, obs, Clock.at(0, 0), seeds, told[..., :2])
+    def play(state: Any, obs: Any, frame: Any, known: Any, seeds: Any) -> tuple[Any, Any]:
+        obs = pushed(obs, frame, known[..., 2] > 0, agent.samples[0].fill)
+        return obs, chosen(False)(state, obs, Clock.at(0, 0), seeds, known[..., :2])
 
     def chosen(explore: bool) -> Callable[..., Any]:
         return each(partial(_call, agent.act, explore), (0, 0, None, 0, 0))
