@@ -65,11 +65,16 @@ def init(spec: EnvSpec, capacity: int, top: bool = False) -> Replay:
 
 
 def insert(replay: Replay, row: Row, at: Int[Array, ""]) -> Replay:
-    """Write row number `at` (counted from the start of the run) over the oldest one, at priority 1 or the top."""
-    slot = at % replay.reward.shape[0]
+    """Write row number `at` (counted from the start of the run) over the oldest one, at priority 1 or the top.
+
+    A row of a number below 0 is none, and is not written.
+    """
+    slot = jnp.where(at < 0, len(replay.reward), at % len(replay.reward))
     arrays = (*steps_of(replay), replay.priority)
     values = (*row, jnp.ones(()) if replay.top is None else replay.top)
-    written = (x.at[slot].set(jnp.asarray(v, x.dtype)) for x, v in zip(arrays, values, strict=True))
+    written = (
+        x.at[slot].set(jnp.asarray(v, x.dtype), mode="drop") for x, v in zip(arrays, values, strict=True)
+    )
     return Replay(*written, top=replay.top)
 
 

@@ -20,7 +20,7 @@ from vcrl.methods.continuous import FAMILY
 from vcrl.nets import encoders
 from vcrl.replay import Replay
 from vcrl.training.engine import engine_of
-from vcrl.training.lift import lift, packed
+from vcrl.training.lift import lift, no_row, packed
 from vcrl.training.loop import tick
 from vcrl.training.run import train
 
@@ -69,8 +69,12 @@ def learned(lifted, begin, seeds: tuple[int, ...], updates: int = 4):
 def acted(lifted, begin, seeds: tuple[int, ...]) -> np.ndarray:
     """What every seed does in the same two places."""
     state = jax.tree.map(lambda *x: jnp.stack(x), *(begin(seed) for seed in seeds))
-    obs = np.random.default_rng(0).integers(0, 256, (1, 2, 16, 16, 2), np.uint8)
-    return np.asarray(lifted.act(state, np.repeat(obs, len(seeds), axis=0), now(500, 0, 0), jnp.array(seeds)))
+    names, chosen = jnp.array(seeds), []
+    for place in np.random.default_rng(0).integers(0, 256, (2, 1, 16, 16, 2), np.uint8):
+        obs, row = np.repeat(place, len(seeds), axis=0), no_row(SPEC, len(seeds))
+        _, _, action = lifted.act(state, lifted.empty(names), *row, obs, now(500, 0, 0), names)
+        chosen.append(np.asarray(action))
+    return np.stack(chosen, axis=1)
 
 
 def agent(method: str):
@@ -124,7 +128,7 @@ def test_a_packed_row_of_vectors_is_stored_as_it_was():
     replay = lifted.empty(jnp.array(seeds))
     for number in (0, 5, 6):
         row = Row(*(np.stack(x) for x in zip(*(a_row(seed, number) for seed in seeds), strict=True)))
-        replay = lifted.insert(replay, *packed(row), now(0, 0, number))
+        replay = lifted.insert(replay, *packed(row), now(0, 0, number + 1, True))
         for name in Row._fields:
             np.testing.assert_array_equal(getattr(replay, name)[:, number], getattr(row, name))
     assert replay.action.shape == (2, CAPACITY, 2) and np.abs(replay.action[:, 0]).min() > 0

@@ -282,6 +282,41 @@ def test_scores_are_the_first_games_in_as_many_rounds_as_it_takes():
     ]
 
 
+@pytest.mark.parametrize("teams", [2, 3, 7])
+def test_teams_play_the_games_of_one(monkeypatch, teams):
+    """Five games of a seed at once, in up to five teams of different sizes, for three rounds."""
+    plan, told = planned(eval_episodes=5), list[tuple[int, int]]()
+    alone = evaluate.games(plan, Player(), 0, 13)
+    monkeypatch.setattr(evaluate, "teams_here", lambda: teams)
+    player = Player()
+    found = evaluate.games(plan, player, 0, 13, lambda *counts: told.append(counts))
+    assert {5 // min(teams, 5), -(-5 // min(teams, 5))} == set(player.widths)
+    assert [[g.finished.episode for g in mine] for mine in found] == [list(range(13))] * 2
+    assert flat(found) == flat(alone)
+    for mine, theirs in zip(itertools.chain(*found), itertools.chain(*alone), strict=True):
+        np.testing.assert_array_equal(mine.actions, theirs.actions)
+    assert [done for done, _ in told] == sorted(done for done, _ in told) and told[-1] == (30, 30)
+
+
+def test_when_a_team_fails_the_others_stop_and_its_error_is_told(monkeypatch):
+    """The games of one team never end, and it is the first that is asked for its result."""
+    made, player = list[Games](), Player()
+
+    def make(lanes):
+        made.append(Games(lanes, lambda seed: 10**9))
+        return made[-1]
+
+    def fail(*arguments):
+        if len(player.widths) > 20 and arguments[3][0, 0, 0] == 1:  # the second team has game 1
+            raise ZeroDivisionError("not enough")
+        return player(*arguments)
+
+    monkeypatch.setattr(evaluate, "teams_here", lambda: 2)
+    with pytest.raises(ZeroDivisionError, match="not enough"):
+        evaluate.games(planned(games=make), fail, 0, 4)
+    assert len(made) == 2 and all(games.closed for games in made)
+
+
 def test_the_field_is_closed_also_when_a_game_fails():
     plan = planned()
     with pytest.raises(ZeroDivisionError), field(plan, Player(), 2) as ground:

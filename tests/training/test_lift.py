@@ -48,7 +48,7 @@ def filled(lifted):
     """A fresh state and a replay with 30 rows."""
     state, replay = lifted.init(SEEDS), lifted.empty(SEEDS)
     for i in range(30):
-        replay = lifted.insert(replay, *packed(rows(i, len(SEEDS))), now(0, 0, i))
+        replay = lifted.insert(replay, *packed(rows(i, len(SEEDS))), now(0, 0, i + 1, True))
     return state, replay
 
 
@@ -76,13 +76,15 @@ def test_everything_is_traced_once(once):
     good = jax.tree.map(jnp.copy, state)
     for i in range(4):
         known = told(np.zeros((3, 2)), i, np.zeros((3, 2)))
-        moment = now(8 + i, i, 30 + i)
+        moment = now(8 + i, i, 31 + i, True)
         seen, played = once.play(state, jnp.copy(obs), np.zeros((3, 2, 16, 16, 1), np.uint8), known, SEEDS)
         assert seen.shape == obs.shape and seen.dtype == obs.dtype
-        actions = [once.act(state, obs, moment, SEEDS), played]
-        assert all(a.shape == (3, 2) and a.dtype == jnp.int32 for a in actions)
-        state, replay, metrics = once.learn(state, replay, moment, SEEDS)
-        replay = once.insert(replay, *packed(rows(30 + i, 3)), moment)
+        row = packed(rows(30 + i, 3))
+        replay, back, action = once.act(state, replay, *row, np.asarray(obs)[:, 0], moment, SEEDS)
+        assert played.shape == (3, 2) and action.shape == (3,) and played.dtype == action.dtype == jnp.int32
+        np.testing.assert_array_equal(back, moment)
+        state, replay, metrics = once.learn(state, replay, back, SEEDS)
+        replay = once.insert(replay, *row, moment)
         once.probe(state, replay, moment, SEEDS)
         along, batch = once.values_along(state, obs, jnp.zeros((3, 3, 2), jnp.int32))
         assert once.worth(state, obs).shape == (3, 2)
@@ -127,7 +129,7 @@ def test_state_and_replay_are_given_away_and_frames_stay_in_place(once):
     place = replay.frame.unsafe_buffer_pointer()
     weight = state.online.encoder.convs[0].weight
     old = replay
-    replay = once.insert(replay, *packed(rows(30, 3)), now(0, 0, 30))
+    replay = once.insert(replay, *packed(rows(30, 3)), now(0, 0, 31, True))
     assert old.frame.is_deleted() and replay.frame.unsafe_buffer_pointer() == place
     old = replay
     state, replay, _ = learn(once, state, replay, 0)

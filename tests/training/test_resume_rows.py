@@ -1,4 +1,4 @@
-"""A replay comes back from a checkpoint bit for bit: wrapped, in blocks, and while training goes on."""
+"""Rows reach the replay once, whoever asks for learning meanwhile, and come back from a checkpoint bit for bit."""
 
 import jax
 import numpy as np
@@ -9,7 +9,7 @@ from vcrl.runs import checkpoint
 from vcrl.training import engine as engine_module
 from vcrl.training import lift as lift_module
 from vcrl.training.engine import Training, engine_of
-from vcrl.training.lift import BLOCK
+from vcrl.training.lift import BLOCK, no_row
 from vcrl.training.loop import tick
 from vcrl.training.plan import make_plan
 
@@ -57,6 +57,7 @@ def restored(folder, plan):
 
 def host(training):
     """Everything a training holds, as it is now: later ticks take the arrays themselves away."""
+    training.store()
     trees = {"state": training.state, "replay": training.replay, "good": training.good}
     return jax.tree.map(lambda x: np.array(x), trees) | {
         "lanes": training.lanes.save(),
@@ -96,6 +97,62 @@ def test_a_restored_training_is_the_one_that_was_saved(tmp_path, method, saves):
         play(plan, one, saves[-1] + 9)
         snapshot(one)
     assert_same(host(training), host(again))
+
+
+def test_learning_asked_for_by_a_thread_is_the_same_learning(monkeypatch):
+    plan, ends = planned("rainbow", 40), []
+    for by_thread in (False, True):
+        monkeypatch.setattr(engine_module, "threaded", lambda by_thread=by_thread: by_thread)
+        training = started(plan)
+        assert (training.thread is not None) == by_thread
+        play(plan, training, 77)
+        ends.append(host(training))
+        training.close()
+    assert ends[0]["counters"][0]["updates"] > 20
+    assert_same(*ends)
+
+
+def test_a_game_that_fails_while_learning_goes_on_loses_neither_state_nor_replay(monkeypatch):
+    monkeypatch.setattr(engine_module, "threaded", lambda: True)
+    plan = planned("rainbow", 40)
+    training = started(plan)
+    play(plan, training, 60)
+    before = host(training)
+
+    def fail(actions):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(training.lanes, "step", fail)
+    with pytest.raises(ZeroDivisionError):
+        tick(plan, engine_of(plan), training)
+    after = host(training)  # what was given away could not be read
+    states = zip(jax.tree.leaves(before["state"]), jax.tree.leaves(after["state"]), strict=True)
+    assert not all(np.array_equal(a, b) for a, b in states)
+    np.testing.assert_array_equal(before["replay"].frame, after["replay"].frame)
+    training.close()
+
+
+def test_a_row_reaches_the_replay_once_and_none_where_there_is_none():
+    plan = planned("rainbow", 40)
+    training = started(plan)
+    play(plan, training, 45)
+    assert training.newest is not None and training.rows == 45
+    kept = np.array(training.replay.frame[:, 4])  # of row 4 still, which row 44 will be written over
+    training.store()
+    assert training.newest is None and not training.now[3]
+    assert not np.array_equal(kept, training.replay.frame[:, 4])
+    stored = jax.tree.map(np.array, training.replay)
+    training.store()
+    replay, _, _ = training.lifted.act(
+        training.state,
+        training.replay,
+        *no_row(plan.task.spec, 2),
+        training.lanes.obs,
+        training.now,
+        training.seeds,
+    )
+    for name, array in stored._asdict().items():
+        np.testing.assert_array_equal(array, getattr(replay, name), err_msg=name)
 
 
 @pytest.mark.parametrize("block", [1, 7, 40, 41])

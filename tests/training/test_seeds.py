@@ -61,7 +61,7 @@ def train(lifted, seeds: tuple[int, ...], updates: int = UPDATES, games: tuple[i
     state, replay = lifted.init(names), lifted.empty(names)
     for number in range(ROWS):
         row = Row(*(np.stack(x) for x in zip(*(a_row(g, number) for g in games or seeds), strict=True)))
-        replay = lifted.insert(replay, *packed(row), now(0, 0, number))
+        replay = lifted.insert(replay, *packed(row), now(0, 0, number + 1, True))
     for i in range(updates):
         state, replay, metrics = lifted.learn(state, replay, now(20 + i, i, ROWS), names)
     whole = jax.tree.map(np.asarray, (state, replay, metrics))

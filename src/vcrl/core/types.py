@@ -27,13 +27,13 @@ class Clock(NamedTuple):
         return Clock(*counts)
 
 
-def now(agent_steps: int, updates: int, rows: int) -> np.ndarray:
+def now(agent_steps: int, updates: int, rows: int, brought: bool = False) -> np.ndarray:
     """A moment of a training as one array: of each array that travels to a GPU the host has some work.
 
-    What a clock says, and how many rows of the replay have been written; int32, since another type would compile
-    everything again.
+    What a clock says, how many rows there are, and whether the newest of them comes with the call or is in the replay
+    already; int32, since another type would compile everything again.
     """
-    return np.array([agent_steps, updates, rows], np.int32)
+    return np.array([agent_steps, updates, rows, brought], np.int32)
 
 
 class Row(NamedTuple):

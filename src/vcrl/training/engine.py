@@ -2,6 +2,8 @@
 
 import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,10 +43,26 @@ class Training:
         # Agent steps at which a seed was found not finite, or -1.
         self.failed = np.full(len(plan.seeds), -1, np.int64)
         self.tick = 0  # agent steps
-        self.rows = 0  # of the replay, written since the start
+        self.rows = 0  # of the replay, since the start
+        self.newest: tuple[np.ndarray, np.ndarray] | None = (
+            None  # of them, packed, until the next step stores it
+        )
         self.updates = 0
         self.capacity = plan.capacity
         self.rows_kept = 0  # rows of the replay up to this number are in a checkpoint or overwritten
+        self.thread = ThreadPoolExecutor(1, "learning") if threaded() else None
+
+    def aside(self, ask: Callable[[], Any]) -> Callable[[], Any]:
+        """Ask the device for something, and go on with the games; what comes back gives the answer."""
+        if self.thread is not None:
+            return self.thread.submit(ask).result
+        answer = ask()
+        return lambda: answer
+
+    def close(self) -> None:
+        if self.thread is not None:
+            self.thread.shutdown()
+        self.lanes.close()
 
     @property
     def counters(self) -> dict[str, int]:
@@ -52,13 +70,20 @@ class Training:
 
     @property
     def now(self) -> np.ndarray:
-        return now(self.tick, self.updates, self.rows)
+        return now(self.tick, self.updates, self.rows, self.newest is not None)
+
+    def store(self) -> None:
+        """The newest row into the replay, where it is not there yet."""
+        if self.newest is not None:
+            self.replay = self.lifted.insert(self.replay, *self.newest, self.now)
+            self.newest = None
 
     def snapshot(self, rows: bool = True) -> "Snapshot":
         """What is needed to go on from here, copied on the device, so that training need not wait for the disk.
 
         With all rows of the replay that are new since the last snapshot, or with none.
         """
+        self.store()
         self.rows_kept = max(self.rows_kept, self.rows - self.capacity)
         starts = range(self.rows_kept, self.rows, BLOCK) if rows else ()
         blocks = [self.lifted.rows(self.replay, np.int32(start)) for start in starts]
@@ -104,6 +129,15 @@ class Training:
     def trusted(self) -> Any:
         """The state to judge a seed by: its own while finite, else the last that was."""
         return self.lifted.trusted(self.state, self.good)
+
+
+def threaded() -> bool:
+    """Whether a thread of its own asks for learning.
+
+    For a GPU that takes the host as long as a step of the games does, and longer where the program has a question that
+    the host must answer. On a CPU the thread would cost more than it gains.
+    """
+    return jax.default_backend() == "gpu"
 
 
 class Snapshot(NamedTuple):

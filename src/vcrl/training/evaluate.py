@@ -1,8 +1,11 @@
 """Whole games without exploration, all seeds and many games of each in one batch."""
 
+import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +17,8 @@ from vcrl.envs.base import VecEnv
 from vcrl.envs.lanes import Finished, game_seed, news_of
 from vcrl.training.lift import told
 from vcrl.training.plan import Plan
+
+T = TypeVar("T")
 
 NARROWEST = 16  # a batch of fewer games of each seed would gain nothing
 
@@ -77,24 +82,64 @@ def games(
     progress: Callable[[int, int], None] = lambda done, all: None,
     note: Callable[[str], None] = lambda text: None,
 ) -> list[list[Played]]:
-    """The first `episodes` evaluation games of every seed, as many at once as a seed's protocol has."""
+    """The first `episodes` evaluation games of every seed, as many at once as a seed's protocol has.
+
+    In teams that take turns: the device chooses for one while the games of the other go on.
+    """
     lanes, count = min(episodes, plan.protocol.eval_episodes), len(plan.seeds)
-    found: list[list[Played]] = [[] for _ in plan.seeds]
-    with field(plan, act, lanes) as ground:
-        # The last round may be short of games: its lanes play some more, which nobody counts.
-        every = -(-episodes // lanes) * lanes * count
-        for start in range(0, episodes, lanes):
-            round = play(
-                ground,
-                state,
-                range(start, start + lanes),
-                progress=lambda done, _, before=start * count: progress(before + done, every),
-            )
-            for text in ground.news():
-                note(text)
-            for mine, played in zip(found, round, strict=True):
-                mine.extend(played)
-    return [mine[:episodes] for mine in found]
+    teams, rounds, lock = min(teams_here(), lanes), -(-episodes // lanes), threading.Lock()
+    over = np.zeros((teams, rounds), int)
+
+    def team(which: int, choose: Callable[..., Any]) -> list[Played]:
+        mine, found = range(which, lanes, teams), list[Played]()
+        with field(plan, choose, len(mine)) as ground:
+            # The last round may be short of games: its lanes play some more, which nobody counts.
+            for round in range(rounds):
+
+                def told(done: int, _: int, round: int = round) -> None:
+                    with lock:
+                        over[which, round] = done
+                        progress(int(over.sum()), rounds * lanes * count)
+
+                played = play(ground, state, [round * lanes + i for i in mine], progress=told)
+                found += itertools.chain(*played)
+                with lock:
+                    for text in ground.news():
+                        note(text)
+        return found
+
+    found = sorted(itertools.chain(*side_by_side(team, teams, act)), key=lambda game: game.finished.episode)
+    return [[game for game in found if game.finished.seed == seed][:episodes] for seed in plan.seeds]
+
+
+def teams_here() -> int:
+    """Two where a GPU chooses; a CPU cannot choose and play at once."""
+    return 2 if jax.default_backend() == "gpu" else 1
+
+
+def side_by_side(
+    team: Callable[[int, Callable[..., Any]], T], teams: int, act: Callable[..., Any]
+) -> list[T]:
+    """What every team comes to, each in a thread. When one fails, or nobody waits any more, the others stop."""
+    if teams == 1:
+        return [team(0, act)]
+    stop = threading.Event()
+
+    def choose(*arguments: Any) -> Any:
+        if stop.is_set():
+            raise CancelledError
+        return act(*arguments)
+
+    with ThreadPoolExecutor(teams, "team") as pool:
+        begun = [pool.submit(team, which, choose) for which in range(teams)]
+        try:
+            wait(begun, return_when=FIRST_EXCEPTION)
+        finally:
+            stop.set()
+    # Who was only told to stop comes last, so that the cause is what is raised.
+    return [
+        one.result() for one in sorted(begun, key=lambda one: isinstance(one.exception(), CancelledError))
+    ]
 
 
 def play(

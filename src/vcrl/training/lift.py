@@ -11,7 +11,7 @@ import numpy as np
 from vcrl import replay as rp
 from vcrl.agents.base import Agent, is_sample, whole_update
 from vcrl.core.keys import Stream, key
-from vcrl.core.spec import EnvSpec
+from vcrl.core.spec import Box, EnvSpec
 from vcrl.core.types import Clock, Row
 
 BLOCK = 1000  # rows of replay that travel to or from a checkpoint at once
@@ -22,11 +22,14 @@ class Lifted(NamedTuple):
 
     init: Callable[..., Any]  # seeds -> state
     empty: Callable[..., Any]  # seeds -> replay
-    act: Callable[..., Any]  # state, obs S B, now, seeds -> action S B; exploring
+    # state, replay, packed row S, obs S, now, seeds -> replay, now, action S; exploring; donates replay
+    act: Callable[..., Any]
     # state, stacks S B, newest frames S B, `told` S B 3, seeds -> stacks, action S B; not exploring; donates stacks
     play: Callable[..., Any]
     learn: Callable[..., Any]  # state, replay, now, seeds -> state, replay, metrics; donates the first two
-    insert: Callable[..., Any]  # replay, packed row S, now -> replay; donates replay
+    insert: Callable[
+        ..., Any
+    ]  # replay, packed row S, now -> replay; donates replay; what `act` does with a row
     rows: Callable[..., Any]  # replay, start -> BLOCK rows S from row number start on
     fill: Callable[..., Any]  # replay, rows S, start, count -> replay; donates replay
     copy: Callable[..., Any]  # state, priorities -> the same, which no later call will take away
@@ -78,7 +81,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
     # The scan is outside the vmap, so that the clock it advances stays one number for all seeds.
     @partial(jax.jit, donate_argnums=(0, 1), compiler_options=_options(agent))
     def learn(state: Any, replay: rp.Replay, now: Any, seeds: Any):
-        agent_steps, updated, at = now
+        agent_steps, updated, at, _ = now
 
         def body(carry: tuple[Any, rp.Replay], i: Any):
             state, replay, metrics = updates(*carry, at, Clock(agent_steps, updated + i), seeds)
@@ -108,10 +111,15 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
     def once(function: Callable[..., Any], axes: Any = 0, **more: Any) -> Callable[..., Any]:
         return seldom(jax.vmap(function, in_axes=axes), **more)
 
-    def act(state: Any, obs: Any, now: Any, seeds: Any) -> Any:
-        draw = jnp.stack([jnp.zeros_like(now[0]), now[0]])
-        draw = jnp.broadcast_to(draw, (*obs.shape[:2], 2))
-        return chosen(True)(state, obs, Clock(now[0], now[1]), seeds, draw)
+    def act(state: Any, replay: rp.Replay, frame: Any, rest: Any, obs: Any, now: Any, seeds: Any) -> Any:
+        """Store the step before, where its row comes with the call, and choose for this one.
+
+        The moment comes back as it will be asked for again, so that it does not travel to the device twice.
+        """
+        replay = insert(replay, frame, rest, now)
+        draw = jnp.broadcast_to(jnp.stack([jnp.zeros_like(now[0]), now[0]]), (len(obs), 1, 2))
+        action = chosen(True)(state, obs[:, None], Clock(now[0], now[1]), seeds, draw)
+        return replay, now, action[:, 0]
 
     def play(state: Any, obs: Any, frame: Any, known: Any, seeds: Any) -> tuple[Any, Any]:
         obs = pushed(obs, frame, known[..., 2] > 0, agent.samples[0].fill)
@@ -121,12 +129,13 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         return each(partial(_call, agent.act, explore), (0, 0, None, 0, 0))
 
     def insert(replay: rp.Replay, frame: Any, rest: Any, now: Any) -> rp.Replay:
-        return jax.vmap(rp.insert, in_axes=(0, 0, None))(replay, _unpacked(replay, frame, rest), now[2])
+        number = jnp.where(now[3] > 0, now[2] - 1, -1)
+        return jax.vmap(rp.insert, in_axes=(0, 0, None))(replay, _unpacked(replay, frame, rest), number)
 
     return Lifted(
         init=once(agent.init),
         empty=once(lambda seed: rp.init(spec, capacity, agent.samples[0].top)),
-        act=jax.jit(act),
+        act=jax.jit(act, donate_argnums=1),
         play=jax.jit(play, donate_argnums=1),
         learn=learn,
         insert=jax.jit(insert, donate_argnums=0),
@@ -151,6 +160,12 @@ def pushed(obs: Any, frame: Any, first: Any, fill: str) -> Any:
     past, first = obs[..., frame.shape[-1] :], first[..., None, None, None]
     before = jnp.tile(frame, past.shape[-1] // frame.shape[-1]) if fill == "first" else jnp.zeros_like(past)
     return jnp.concatenate([jnp.where(first, before, past), frame], axis=-1)
+
+
+def no_row(spec: EnvSpec, seeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """In the place of a packed row, where there is none."""
+    width = spec.actions.size if isinstance(spec.actions, Box) else 1
+    return np.zeros((seeds, *spec.frame), np.uint8), np.zeros((seeds, width + 4), np.float32)
 
 
 def packed(row: Row) -> tuple[np.ndarray, np.ndarray]:

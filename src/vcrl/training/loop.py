@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from vcrl.runs.folder import RunFolder
 from vcrl.training.console import Console
 from vcrl.training.engine import Engine, Training, engine_of
 from vcrl.training.evaluate import learner_reward
-from vcrl.training.lift import packed
+from vcrl.training.lift import no_row, packed
 from vcrl.training.plan import Plan
 from vcrl.training.resume import resume
 from vcrl.training.watch import Interrupted, Watch
@@ -52,7 +53,7 @@ def train(
                 watch.stop(training)
                 return "stopped"
     finally:
-        training.lanes.close()
+        training.close()
         if watch is not None:
             watch.close()
     return "done"
@@ -76,30 +77,35 @@ def tick(plan: Plan, engine: Engine, training: Training) -> tuple[dict[str, Any]
     """One agent step of every seed. The accelerator learns while the CPU simulates.
 
     Acting and learning are both asked for before anything is waited for, so that the accelerator goes from one to the
-    other at once. The row of this step enters the replay after learning: the newest rows cannot be sampled anyway.
-    Where all lanes have come to a time limit together, their last frames are stored first, at no cost of a step.
+    other at once. The row of this step enters the replay after learning, when the next one acts: the newest rows cannot
+    be sampled anyway. Where all lanes have come to a time limit together, their last frames are rows too, at no cost of
+    a step.
     """
     lifted, lanes = engine.lifted, training.lanes
     if plan.task.spec.fixed and lanes.pad.all():
-        store(plan, training, lanes.turn())
-    now = training.now
-    chosen = lifted.act(training.state, lanes.obs[:, None], now, training.seeds)
-    metrics = None
+        bring(plan, training, lanes.turn())
+    row = training.newest or no_row(plan.task.spec, len(plan.seeds))
+    training.replay, now, chosen = lifted.act(
+        training.state, training.replay, *row, lanes.obs, training.now, training.seeds
+    )
+    training.newest, metrics, learned = None, None, None
     if training.tick >= engine.agent.learn_start:
-        training.state, training.replay, metrics = lifted.learn(
-            training.state, training.replay, now, training.seeds
-        )
+        learned = training.aside(partial(lifted.learn, training.state, training.replay, now, training.seeds))
         training.updates += engine.agent.updates_per_step
-    row, finished = lanes.step(np.asarray(chosen)[:, 0])
-    store(plan, training, row)
+    try:
+        came, finished = lanes.step(np.asarray(chosen))
+    finally:  # whatever happens to a game, state and replay have been given away
+        if learned is not None:
+            training.state, training.replay, metrics = learned()
+    bring(plan, training, came)
     training.tick += 1
     return metrics, finished
 
 
-def store(plan: Plan, training: Training, row: LaneRow) -> None:
-    """A row of every seed into its replay."""
-    learned = Row(*row)._replace(reward=learner_reward(plan, row.reward))
-    training.replay = training.lifted.insert(training.replay, *packed(learned), training.now)
+def bring(plan: Plan, training: Training, row: LaneRow) -> None:
+    """A row of every seed for its replay, which gets it with the next call."""
+    training.store()
+    training.newest = packed(Row(*row)._replace(reward=learner_reward(plan, row.reward)))
     training.rows += 1
 
 
