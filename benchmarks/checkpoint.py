@@ -94,7 +94,7 @@ def main(arguments: Arguments) -> None:
             watch.after(training, *loop.tick(plan, engine, training))
         watch.saving.result()
         seconds = time.perf_counter() - began
-        training.lanes.close()
+        training.close()
         watch.close()
     ticks, each = (training.tick - first) / seconds, max(watch.count, 1)
     print(f"{seconds:.0f} s, {ticks:.0f} agent steps a second, a checkpoint every {CHECKPOINT_SECONDS:.0f} s")

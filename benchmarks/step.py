@@ -59,12 +59,16 @@ def measure(options: Options, count: int) -> None:
         whole = time.perf_counter() - whole
         alone = learning(engine, training, options.ticks)
     finally:
-        training.lanes.close()
+        training.close()
+    # By a thread of its own learning is asked for beside all the rest.
+    beside = spent.pop("ask for learning") if training.thread is not None else None
     spent["wait for actions, and the rest"] = whole - sum(spent.values())
     each = 1e3 / options.ticks
     print(f"{options.method} on {options.task}, {count} seeds: {each * whole:.2f} ms an agent step")
     for name, seconds in sorted(spent.items(), key=lambda item: -item[1]):
         print(f"  {each * seconds:7.2f} ms  {name}")
+    if beside is not None:
+        print(f"  {each * beside:7.2f} ms  ask for learning, beside all that")
     print(
         f"  {alone:7.2f} ms  learning on its own, {100 * alone / each / whole:.0f}% of the step", flush=True
     )
@@ -74,8 +78,8 @@ def watch(engine: Engine, training: Training, spent: Spent) -> Engine:
     """The same engine and training with every call of the loop timed."""
     lifted = engine.lifted
     training.lanes.step = spent.timing("games", training.lanes.step)
-    training.lifted = lifted._replace(insert=spent.timing("ask to store", lifted.insert))
-    act, learn = spent.timing("ask for actions", lifted.act), spent.timing("ask for learning", lifted.learn)
+    act = spent.timing("store, and ask for actions", lifted.act)
+    learn = spent.timing("ask for learning", lifted.learn)
     return engine._replace(lifted=lifted._replace(act=act, learn=learn))
 
 

@@ -101,7 +101,7 @@ def test_a_restored_replay_of_frames_is_the_same_to_the_bit(tmp_path):
     for name, array in one.lanes.save().items():
         np.testing.assert_array_equal(array, two.lanes.save()[name], err_msg=name)
     for training in (one, two):
-        training.lanes.close()
+        training.close()
 
 
 def test_resumed_in_another_process_equals_not_stopped(whole, tmp_path):
