@@ -25,7 +25,7 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_enable_c
 import jax
 import tyro
 from eager import timed
-from midway import midway
+from midway import arguments, learn, midway
 
 # The first rule that fits the stack of an operation names its piece: a file and a function, either may be empty.
 RULES = (
@@ -122,19 +122,16 @@ def main(options: Options) -> None:
             "no GPU here, and on a CPU there are no kernels to tell apart: benchmarks/update.py times whole updates"
         )
     _, engine, training = midway(options.method, options.shape, options.seeds, options.capacity)
-    learn, updates = engine.lifted.learn, engine.agent.updates_per_step
-
-    def arguments() -> tuple[Any, ...]:
-        return training.state, training.replay, training.now, training.seeds
+    updates = engine.agent.updates_per_step
 
     def once() -> None:
-        training.state, training.replay, _ = learn(*arguments())
+        learn(engine, training)
 
     def wait() -> None:
         jax.block_until_ready(training.state)
 
     milliseconds = timed(once, 30, wait, 3) / updates
-    program = Program(learn.lower(*arguments()).compile().as_text())
+    program = Program(engine.lifted.learn.lower(*arguments(training)).compile().as_text())
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder, create_perfetto_trace=True):
             for _ in range(options.ticks):

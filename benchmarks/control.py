@@ -14,7 +14,7 @@ import numpy as np
 from vcrl.agents import sac
 from vcrl.core.types import now
 from vcrl.training.forecast import flop
-from vcrl.training.lift import lift
+from vcrl.training.lift import lift, no_row
 from vcrl.training.plan import Plan, make_plan
 
 SMALL = {"batch": 8, "auxiliary.batch": 4, "hidden": 32, "transition": 32, "projection": 16}
@@ -25,14 +25,14 @@ def measure(plan: Plan, mode: str, repeats: int) -> dict[str, Any]:
     sac.alone = lambda config: mode == "map"
     agent = sac.make_sac(plan.config, plan.task.spec, plan.protocol)
     lifted, seeds = lift(agent, plan.task.spec, plan.capacity), np.array(plan.seeds, np.int32)
-    state, replay = lifted.init(seeds), lifted.empty(seeds)
+    state, replay, row = lifted.init(seeds), lifted.empty(seeds), no_row(plan.task.spec, len(seeds))
     work, compiled, start = flop(plan, lifted), 0.0, time.perf_counter()
     # Twice to compile and settle: actor and slow copies move at every second update.
     for i in range(repeats + 2):
         if i == 2:
             jax.block_until_ready(state)
             compiled, start = time.perf_counter() - start, time.perf_counter()
-        state, replay, _ = lifted.learn(state, replay, now(2000, i, ROWS), seeds)
+        state, replay, _ = lifted.learn(state, replay, row, now(2000, i, ROWS), seeds)
     jax.block_until_ready(state)
     update = 1e3 * (time.perf_counter() - start) / repeats
     stats = jax.devices()[0].memory_stats() or {}

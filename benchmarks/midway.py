@@ -15,6 +15,7 @@ from vcrl.envs.base import Step
 from vcrl.envs.registry import Task
 from vcrl.methods.library import resolve
 from vcrl.training.engine import Engine, Training, engine_of
+from vcrl.training.lift import no_row
 from vcrl.training.plan import Plan, Schedule
 
 # Those of the discrete agent, and walker-walk's.
@@ -36,6 +37,18 @@ def midway(method: str, shape: str, count: int, capacity: int) -> tuple[Plan, En
     training.replay = filled(empty, spec)
     training.tick = training.rows = max(capacity, config.learn_start)
     return plan, engine, training
+
+
+def learn(engine: Engine, training: Training) -> Any:
+    """The updates of one agent step, to which no row is brought; what they tell."""
+    training.state, training.replay, metrics = engine.lifted.learn(*arguments(training))
+    return metrics
+
+
+def arguments(training: Training) -> tuple[Any, ...]:
+    """Those of `learn`."""
+    spec = training.lanes.env.spec
+    return training.state, training.replay, no_row(spec, len(training.seeds)), training.now, training.seeds
 
 
 def filled(empty: rp.Replay, spec: EnvSpec, different: int = 300) -> rp.Replay:

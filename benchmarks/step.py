@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import tyro
 from eager import timed
+from midway import learn
 
 from vcrl.training.engine import Engine, Training, engine_of
 from vcrl.training.loop import tick
@@ -78,20 +79,15 @@ def watch(engine: Engine, training: Training, spent: Spent) -> Engine:
     """The same engine and training with every call of the loop timed."""
     lifted = engine.lifted
     training.lanes.step = spent.timing("games", training.lanes.step)
-    act = spent.timing("store, and ask for actions", lifted.act)
-    learn = spent.timing("ask for learning", lifted.learn)
+    act, learn = spent.timing("ask for actions", lifted.act), spent.timing("ask for learning", lifted.learn)
     return engine._replace(lifted=lifted._replace(act=act, learn=learn))
 
 
 def learning(engine: Engine, training: Training, times: int) -> float:
     """Milliseconds that the updates of one agent step take when nothing else is asked for."""
 
-    def learn() -> None:
-        training.state, training.replay, _ = engine.lifted.learn(
-            training.state, training.replay, training.now, training.seeds
-        )
-
-    return timed(learn, times, lambda: jax.block_until_ready(training.state))
+    training.store()
+    return timed(lambda: learn(engine, training), times, lambda: jax.block_until_ready(training.state))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from typing import Any
 import jax
 import tyro
 from eager import METHODS, timed
-from midway import midway
+from midway import learn, midway
 
 import vcrl
 from vcrl.training.loop import tick
@@ -153,14 +153,12 @@ def measure(options: Options, method: str, count: int) -> Line:
     device = jax.devices()[0]
     before = peak_of(device)
     plan, engine, training = midway(method, options.shape, count, options.capacity)
-    learn, steps = engine.lifted.learn, engine.agent.updates_per_step
+    steps = engine.agent.updates_per_step
     metrics: Any = None
 
     def once() -> None:
         nonlocal metrics
-        training.state, training.replay, metrics = learn(
-            training.state, training.replay, training.now, training.seeds
-        )
+        metrics = learn(engine, training)
         training.updates += steps
 
     began = time.perf_counter()

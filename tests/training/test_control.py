@@ -61,7 +61,9 @@ def learned(lifted, begin, seeds: tuple[int, ...], updates: int = 4):
     names, replay = jnp.array(seeds), filled(seeds)
     state = jax.tree.map(lambda *x: jnp.stack(x), *(begin(seed) for seed in seeds))
     for i in range(updates):
-        state, replay, metrics = lifted.learn(state, replay, now(20 + i, i, ROWS), names)
+        state, replay, metrics = lifted.learn(
+            state, replay, no_row(SPEC, len(seeds)), now(20 + i, i, ROWS), names
+        )
     whole = jax.device_get((state, metrics))
     return [jax.tree.map(lambda x, i=i: x[i], whole) for i in range(len(seeds))]
 
@@ -71,8 +73,7 @@ def acted(lifted, begin, seeds: tuple[int, ...]) -> np.ndarray:
     state = jax.tree.map(lambda *x: jnp.stack(x), *(begin(seed) for seed in seeds))
     names, chosen = jnp.array(seeds), []
     for place in np.random.default_rng(0).integers(0, 256, (2, 1, 16, 16, 2), np.uint8):
-        obs, row = np.repeat(place, len(seeds), axis=0), no_row(SPEC, len(seeds))
-        _, _, action = lifted.act(state, lifted.empty(names), *row, obs, now(500, 0, 0), names)
+        action, _ = lifted.act(state, np.repeat(place, len(seeds), axis=0), now(500, 0, 0), names)
         chosen.append(np.asarray(action))
     return np.stack(chosen, axis=1)
 
@@ -128,7 +129,7 @@ def test_a_packed_row_of_vectors_is_stored_as_it_was():
     replay = lifted.empty(jnp.array(seeds))
     for number in (0, 5, 6):
         row = Row(*(np.stack(x) for x in zip(*(a_row(seed, number) for seed in seeds), strict=True)))
-        replay = lifted.insert(replay, *packed(row), now(0, 0, number + 1, True))
+        replay = lifted.insert(replay, packed(row), now(0, 0, number + 1, True))
         for name in Row._fields:
             np.testing.assert_array_equal(getattr(replay, name)[:, number], getattr(row, name))
     assert replay.action.shape == (2, CAPACITY, 2) and np.abs(replay.action[:, 0]).min() > 0
@@ -142,8 +143,8 @@ def test_no_key_is_used_twice_in_an_update_or_a_look(method):
     lifted = lift(agent(method), SPEC, CAPACITY)
     with jax.debug_key_reuse(True):
         shapes = [jax.eval_shape(f, jnp.array([0])) for f in (lifted.init, lifted.empty)]
-        for program in (lifted.learn, lifted.probe):
-            assert program.trace(*shapes, now(20, 0, ROWS), jnp.array([0])).jaxpr is not None
+        for program, row in ((lifted.learn, [no_row(SPEC, 1)]), (lifted.probe, [])):
+            assert program.trace(*shapes, *row, now(20, 0, ROWS), jnp.array([0])).jaxpr is not None
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from vcrl.core.protocol import Observation, Protocol
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.core.types import Row, now
 from vcrl.methods.configs import Adam, Categorical, RainbowConfig, ReplayConfig, Slow, Terms
-from vcrl.training.lift import lift, packed, told
+from vcrl.training.lift import lift, no_row, packed, told
 
 SPEC, SEEDS, CAPACITY = EnvSpec((16, 16, 1), Discrete(3)), jnp.array([3, 4, 5]), 40
 
@@ -48,12 +48,12 @@ def filled(lifted):
     """A fresh state and a replay with 30 rows."""
     state, replay = lifted.init(SEEDS), lifted.empty(SEEDS)
     for i in range(30):
-        replay = lifted.insert(replay, *packed(rows(i, len(SEEDS))), now(0, 0, i + 1, True))
+        replay = lifted.insert(replay, packed(rows(i, len(SEEDS))), now(0, 0, i + 1, True))
     return state, replay
 
 
 def learn(lifted, state, replay, updates: int):
-    return lifted.learn(state, replay, now(50, updates, 30), SEEDS)
+    return lifted.learn(state, replay, no_row(SPEC, len(SEEDS)), now(50, updates, 30), SEEDS)
 
 
 def copied(tree):
@@ -80,11 +80,11 @@ def test_everything_is_traced_once(once):
         seen, played = once.play(state, jnp.copy(obs), np.zeros((3, 2, 16, 16, 1), np.uint8), known, SEEDS)
         assert seen.shape == obs.shape and seen.dtype == obs.dtype
         row = packed(rows(30 + i, 3))
-        replay, back, action = once.act(state, replay, *row, np.asarray(obs)[:, 0], moment, SEEDS)
+        action, back = once.act(state, np.asarray(obs)[:, 0], moment, SEEDS)
         assert played.shape == (3, 2) and action.shape == (3,) and played.dtype == action.dtype == jnp.int32
         np.testing.assert_array_equal(back, moment)
-        state, replay, metrics = once.learn(state, replay, back, SEEDS)
-        replay = once.insert(replay, *row, moment)
+        state, replay, metrics = once.learn(state, replay, row, back, SEEDS)
+        replay = once.insert(replay, row, moment)
         once.probe(state, replay, moment, SEEDS)
         along, batch = once.values_along(state, obs, jnp.zeros((3, 3, 2), jnp.int32))
         assert once.worth(state, obs).shape == (3, 2)
@@ -115,6 +115,22 @@ def test_two_updates_a_step_are_two_steps_of_one(once):
         np.testing.assert_allclose(both, (seen[0][name] + seen[1][name]) / 2, rtol=1e-4, atol=1e-6)
 
 
+def test_a_row_that_is_brought_is_stored_before_anything_is_learned(once):
+    """As by a call of its own; where none is brought, nothing is written."""
+    row, ends = packed(rows(30, 3)), []
+    for apart in (False, True):
+        state, replay = filled(once)
+        before = np.array(replay.frame)
+        if apart:
+            replay = once.insert(replay, row, now(50, 0, 31, True))
+        given = no_row(SPEC, 3) if apart else row
+        state, replay, metrics = once.learn(state, replay, given, now(50, 0, 31, not apart), SEEDS)
+        ends.append(copied((state, replay, metrics)))
+    assert same(*ends)
+    changed = (ends[0][1].frame != before).any(axis=(2, 3, 4))
+    np.testing.assert_array_equal(changed, [[slot == 30 for slot in range(CAPACITY)]] * 3)
+
+
 def test_learning_writes_the_new_priorities(once):
     state, replay = filled(once)
     before = np.array(replay.priority)
@@ -129,7 +145,7 @@ def test_state_and_replay_are_given_away_and_frames_stay_in_place(once):
     place = replay.frame.unsafe_buffer_pointer()
     weight = state.online.encoder.convs[0].weight
     old = replay
-    replay = once.insert(replay, *packed(rows(30, 3)), now(0, 0, 31, True))
+    replay = once.insert(replay, packed(rows(30, 3)), now(0, 0, 31, True))
     assert old.frame.is_deleted() and replay.frame.unsafe_buffer_pointer() == place
     old = replay
     state, replay, _ = learn(once, state, replay, 0)

@@ -143,14 +143,7 @@ def test_a_row_reaches_the_replay_once_and_none_where_there_is_none():
     assert not np.array_equal(kept, training.replay.frame[:, 4])
     stored = jax.tree.map(np.array, training.replay)
     training.store()
-    replay, _, _ = training.lifted.act(
-        training.state,
-        training.replay,
-        *no_row(plan.task.spec, 2),
-        training.lanes.obs,
-        training.now,
-        training.seeds,
-    )
+    replay = training.lifted.insert(training.replay, no_row(plan.task.spec, 2), training.now)
     for name, array in stored._asdict().items():
         np.testing.assert_array_equal(array, getattr(replay, name), err_msg=name)
 

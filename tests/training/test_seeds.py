@@ -14,7 +14,7 @@ from vcrl.core.protocol import Observation, Protocol
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.core.types import Row, now
 from vcrl.methods.configs import SPR, VCR, Augment, Categorical, RainbowConfig, ReplayConfig, Slow, Terms
-from vcrl.training.lift import lift, packed
+from vcrl.training.lift import lift, no_row, packed
 
 SPEC, CAPACITY, ROWS, UPDATES = EnvSpec((16, 16, 1), Discrete(3)), 50, 60, 25
 
@@ -61,9 +61,9 @@ def train(lifted, seeds: tuple[int, ...], updates: int = UPDATES, games: tuple[i
     state, replay = lifted.init(names), lifted.empty(names)
     for number in range(ROWS):
         row = Row(*(np.stack(x) for x in zip(*(a_row(g, number) for g in games or seeds), strict=True)))
-        replay = lifted.insert(replay, *packed(row), now(0, 0, number + 1, True))
+        replay = lifted.insert(replay, packed(row), now(0, 0, number + 1, True))
     for i in range(updates):
-        state, replay, metrics = lifted.learn(state, replay, now(20 + i, i, ROWS), names)
+        state, replay, metrics = lifted.learn(state, replay, packed(row), now(20 + i, i, ROWS), names)
     whole = jax.tree.map(np.asarray, (state, replay, metrics))
     return [jax.tree.map(lambda x, i=i: x[i], whole) for i in range(len(seeds))]
 
@@ -154,5 +154,5 @@ def test_no_key_is_used_twice_in_an_update(agent):
         with pytest.raises(KeyReuseError):  # the checker does look
             jax.jit(lambda k: jax.random.normal(k) + jax.random.uniform(k)).trace(jax.random.key(0))
         shapes = (jax.eval_shape(f, jnp.array([0])) for f in (lifted.init, lifted.empty))
-        traced = lifted.learn.trace(*shapes, now(20, 0, ROWS), jnp.array([0]))
+        traced = lifted.learn.trace(*shapes, no_row(SPEC, 1), now(20, 0, ROWS), jnp.array([0]))
     assert traced.jaxpr is not None

@@ -44,9 +44,7 @@ class Training:
         self.failed = np.full(len(plan.seeds), -1, np.int64)
         self.tick = 0  # agent steps
         self.rows = 0  # of the replay, since the start
-        self.newest: tuple[np.ndarray, np.ndarray] | None = (
-            None  # of them, packed, until the next step stores it
-        )
+        self.newest: tuple[np.ndarray, np.ndarray] | None = None  # of them, packed, until it is stored
         self.updates = 0
         self.capacity = plan.capacity
         self.rows_kept = 0  # rows of the replay up to this number are in a checkpoint or overwritten
@@ -75,7 +73,7 @@ class Training:
     def store(self) -> None:
         """The newest row into the replay, where it is not there yet."""
         if self.newest is not None:
-            self.replay = self.lifted.insert(self.replay, *self.newest, self.now)
+            self.replay = self.lifted.insert(self.replay, self.newest, self.now)
             self.newest = None
 
     def snapshot(self, rows: bool = True) -> "Snapshot":

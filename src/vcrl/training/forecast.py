@@ -8,7 +8,7 @@ import numpy as np
 
 from vcrl.core.types import now
 from vcrl.training.console import duration
-from vcrl.training.lift import Lifted
+from vcrl.training.lift import Lifted, no_row
 from vcrl.training.plan import Plan
 
 SHARE = 0.6  # of the speed of a plain matrix product that an update reaches on a CPU; 0.5 to 0.8 was seen
@@ -39,7 +39,8 @@ def flop(plan: Plan, lifted: Lifted) -> float:
     """Floating-point operations of one agent step's learning, all seeds."""
     seeds = jax.ShapeDtypeStruct((len(plan.seeds),), jnp.int32)
     state, replay = jax.eval_shape(lifted.init, seeds), jax.eval_shape(lifted.empty, seeds)
-    lowered = lifted.learn.lower(state, replay, now(0, 0, 0), np.array(plan.seeds, np.int32))  # type: ignore
+    row = no_row(plan.task.spec, len(plan.seeds))
+    lowered = lifted.learn.lower(state, replay, row, now(0, 0, 0), np.array(plan.seeds, np.int32))  # type: ignore
     return float((lowered.cost_analysis() or {}).get("flops", 0.0))
 
 

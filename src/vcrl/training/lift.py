@@ -22,14 +22,13 @@ class Lifted(NamedTuple):
 
     init: Callable[..., Any]  # seeds -> state
     empty: Callable[..., Any]  # seeds -> replay
-    # state, replay, packed row S, obs S, now, seeds -> replay, now, action S; exploring; donates replay
-    act: Callable[..., Any]
+    act: Callable[..., Any]  # state, obs S, now, seeds -> action S, now; exploring
     # state, stacks S B, newest frames S B, `told` S B 3, seeds -> stacks, action S B; not exploring; donates stacks
     play: Callable[..., Any]
-    learn: Callable[..., Any]  # state, replay, now, seeds -> state, replay, metrics; donates the first two
-    insert: Callable[
+    learn: Callable[
         ..., Any
-    ]  # replay, packed row S, now -> replay; donates replay; what `act` does with a row
+    ]  # state, replay, packed row S, now, seeds -> state, replay, metrics; donates two
+    insert: Callable[..., Any]  # replay, packed row S, now -> replay; donates replay
     rows: Callable[..., Any]  # replay, start -> BLOCK rows S from row number start on
     fill: Callable[..., Any]  # replay, rows S, start, count -> replay; donates replay
     copy: Callable[..., Any]  # state, priorities -> the same, which no later call will take away
@@ -80,8 +79,9 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
 
     # The scan is outside the vmap, so that the clock it advances stays one number for all seeds.
     @partial(jax.jit, donate_argnums=(0, 1), compiler_options=_options(agent))
-    def learn(state: Any, replay: rp.Replay, now: Any, seeds: Any):
-        agent_steps, updated, at, _ = now
+    def learn(state: Any, replay: rp.Replay, row: Any, now: Any, seeds: Any):
+        # The row of the step before comes with the call, if there is one: a call of its own would take longer.
+        replay, (agent_steps, updated, at, _) = insert(replay, row, now), now
 
         def body(carry: tuple[Any, rp.Replay], i: Any):
             state, replay, metrics = updates(*carry, at, Clock(agent_steps, updated + i), seeds)
@@ -111,15 +111,11 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
     def once(function: Callable[..., Any], axes: Any = 0, **more: Any) -> Callable[..., Any]:
         return seldom(jax.vmap(function, in_axes=axes), **more)
 
-    def act(state: Any, replay: rp.Replay, frame: Any, rest: Any, obs: Any, now: Any, seeds: Any) -> Any:
-        """Store the step before, where its row comes with the call, and choose for this one.
-
-        The moment comes back as it will be asked for again, so that it does not travel to the device twice.
-        """
-        replay = insert(replay, frame, rest, now)
+    def act(state: Any, obs: Any, now: Any, seeds: Any) -> tuple[Any, Any]:
+        """The moment comes back, since `learn` will be told it too: it need not travel to the device twice."""
         draw = jnp.broadcast_to(jnp.stack([jnp.zeros_like(now[0]), now[0]]), (len(obs), 1, 2))
         action = chosen(True)(state, obs[:, None], Clock(now[0], now[1]), seeds, draw)
-        return replay, now, action[:, 0]
+        return action[:, 0], now
 
     def play(state: Any, obs: Any, frame: Any, known: Any, seeds: Any) -> tuple[Any, Any]:
         obs = pushed(obs, frame, known[..., 2] > 0, agent.samples[0].fill)
@@ -128,14 +124,14 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
     def chosen(explore: bool) -> Callable[..., Any]:
         return each(partial(_call, agent.act, explore), (0, 0, None, 0, 0))
 
-    def insert(replay: rp.Replay, frame: Any, rest: Any, now: Any) -> rp.Replay:
+    def insert(replay: rp.Replay, row: Any, now: Any) -> rp.Replay:
         number = jnp.where(now[3] > 0, now[2] - 1, -1)
-        return jax.vmap(rp.insert, in_axes=(0, 0, None))(replay, _unpacked(replay, frame, rest), number)
+        return jax.vmap(rp.insert, in_axes=(0, 0, None))(replay, _unpacked(replay, *row), number)
 
     return Lifted(
         init=once(agent.init),
         empty=once(lambda seed: rp.init(spec, capacity, agent.samples[0].top)),
-        act=jax.jit(act, donate_argnums=1),
+        act=jax.jit(act),
         play=jax.jit(play, donate_argnums=1),
         learn=learn,
         insert=jax.jit(insert, donate_argnums=0),

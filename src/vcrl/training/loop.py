@@ -77,20 +77,20 @@ def tick(plan: Plan, engine: Engine, training: Training) -> tuple[dict[str, Any]
     """One agent step of every seed. The accelerator learns while the CPU simulates.
 
     Acting and learning are both asked for before anything is waited for, so that the accelerator goes from one to the
-    other at once. The row of this step enters the replay after learning, when the next one acts: the newest rows cannot
-    be sampled anyway. Where all lanes have come to a time limit together, their last frames are rows too, at no cost of
-    a step.
+    other at once. The row of this step enters the replay when the next one learns: the newest rows cannot be sampled
+    anyway. Where all lanes have come to a time limit together, their last frames are rows too, at no cost of a step.
     """
     lifted, lanes = engine.lifted, training.lanes
     if plan.task.spec.fixed and lanes.pad.all():
         bring(plan, training, lanes.turn())
-    row = training.newest or no_row(plan.task.spec, len(plan.seeds))
-    training.replay, now, chosen = lifted.act(
-        training.state, training.replay, *row, lanes.obs, training.now, training.seeds
-    )
-    training.newest, metrics, learned = None, None, None
+    chosen, now = lifted.act(training.state, lanes.obs, training.now, training.seeds)
+    metrics = learned = None
     if training.tick >= engine.agent.learn_start:
-        learned = training.aside(partial(lifted.learn, training.state, training.replay, now, training.seeds))
+        row = training.newest or no_row(plan.task.spec, len(plan.seeds))
+        learned = training.aside(
+            partial(lifted.learn, training.state, training.replay, row, now, training.seeds)
+        )
+        training.newest = None
         training.updates += engine.agent.updates_per_step
     try:
         came, finished = lanes.step(np.asarray(chosen))
@@ -103,7 +103,7 @@ def tick(plan: Plan, engine: Engine, training: Training) -> tuple[dict[str, Any]
 
 
 def bring(plan: Plan, training: Training, row: LaneRow) -> None:
-    """A row of every seed for its replay, which gets it with the next call."""
+    """A row of every seed for its replay, which gets it when something is learned."""
     training.store()
     training.newest = packed(Row(*row)._replace(reward=learner_reward(plan, row.reward)))
     training.rows += 1
