@@ -69,6 +69,31 @@ def test_a_game_that_was_cut_goes_on_in_the_agents_own_opinion(tmp_path):
         assert got["q_error/real"][i] == pytest.approx(np.abs(values[i, 0] - returns).mean(), rel=1e-4)
 
 
+def test_what_is_too_far_away_to_count_is_not_played(monkeypatch):
+    """Of `reach` again: games cut 7 steps behind the last position, where a tenth of a return is left at gamma 0.7."""
+    plan = make_plan("sac", "reach", (3, 4), 60, CONTROL | {"gamma": 0.7}, Schedule(q_error_positions=5))
+    lifted = engine_of(plan).lifted
+    state = lifted.init(np.array(plan.seeds, np.int32))
+    assert diagnostics.horizon(0.7) == 26 and diagnostics.horizon(0.99) == 917
+    assert diagnostics.horizon(1.0) > 10**6 and diagnostics.horizon(0.0) == 0
+    monkeypatch.setattr(diagnostics, "FAR", 0.1)
+    assert diagnostics.horizon(0.7) == 7
+    with field(plan, lifted.play, diagnostics.lanes_for(plan), training=True) as ground:
+        whole = diagnostics.trajectories(ground, state, 5)
+        cut = diagnostics.trajectories(ground, state, 5, 7)
+        got = diagnostics.q_error(ground, lifted, state, 0)
+    rest = diagnostics.left_over(plan, lifted, state, cut)
+    for i, ((long,), (short,)) in enumerate(zip(whole, cut, strict=True)):
+        assert (len(long.action), len(short.action)) == (20, 12)
+        np.testing.assert_array_equal(short.action, long.action[:12])
+        np.testing.assert_array_equal(short.ending, long.frame[12])
+        returns = discounted(long.reward[:12], 0.7, rest[i][0])[:5]
+        obs = diagnostics.stacked(short.frame, short.first, 2, "first")[:5]
+        told = np.repeat(obs[None], 2, 0), np.repeat(short.action[None, None, :5], 2, 0)
+        values = lifted.values_along(state, *told).running[i, 0]
+        assert got["q_error/real"][i] == pytest.approx(np.abs(values - returns).mean(), rel=1e-4)
+
+
 def test_positions_line_up_what_followed():
     found = [trajectory([0, 1, 2], [0, 0, 1]), trajectory([2, 1], [1, -1])]
     p = positions(found, steps=2, limit=4, gamma=0.5, stack=3)

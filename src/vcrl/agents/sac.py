@@ -166,7 +166,7 @@ def act(
     In evaluation any action at the protocol's small chance, which on DeepMind Control is none.
     """
     nets = state.online
-    policy = nets.actor(nets.encoder.convs(centre(obs, setup.config.crop)))
+    policy = nets.actor(nets.encoder.convs.glance(centre(obs, setup.config.crop)))
     stream = key(seed, Stream.ACT if explore else Stream.EVAL, 0)
     keys = jax.vmap(lambda d: jax.random.fold_in(jax.random.fold_in(stream, d[0]), d[1]))(draw)
     chance = jax.vmap(lambda k: jax.random.uniform(jax.random.fold_in(k, 1), (setup.actions + 1,)))(keys)

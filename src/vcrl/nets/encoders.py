@@ -56,8 +56,10 @@ class Encoder(eqx.Module):
         return Encoder(tuple(convs), renormalised, alone)
 
     def __call__(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
-        if self.alone:
-            return in_halves(convolved, self, obs)
+        return in_halves(convolved, self, obs) if self.alone else self.glance(obs)
+
+    def glance(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
+        """The same by matrix products, which many seeds do at once: the way to look at few images, as in acting."""
         for conv in self.convs:
             obs = jax.nn.relu(conv(obs))
         return renormalise(obs) if self.renormalised else obs

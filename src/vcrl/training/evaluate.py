@@ -148,10 +148,14 @@ def play(
     episodes: Sequence[int],
     record: bool = False,
     progress: Callable[[int, int], None] = lambda done, all: None,
+    most: int | None = None,
 ) -> list[list[Played]]:
-    """These games of every seed, side by side, each lane standing still once its game is over."""
+    """These games of every seed, side by side, each lane standing still once its game is over.
+
+    None of them has more than `most` agent steps, where that is said.
+    """
     plan, env = ground.plan, ground.env
-    count, limit = len(plan.seeds), plan.protocol.horizon
+    count, limit = len(plan.seeds), min(filter(None, (plan.protocol.horizon, most)), default=None)
     episode = np.tile(np.asarray(episodes), count)
     each = np.repeat(plan.seeds, len(episodes))
     seeds = [game_seed(EVAL_SALT, int(s), int(e)) for s, e in zip(each, episode, strict=True)]

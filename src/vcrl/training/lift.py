@@ -122,7 +122,8 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         return obs, chosen(False)(state, obs, Clock.at(0, 0), seeds, known[..., :2])
 
     def chosen(explore: bool) -> Callable[..., Any]:
-        return each(partial(_call, agent.act, explore), (0, 0, None, 0, 0))
+        """All seeds at once, also where they learn one after the other: a few images fill no accelerator."""
+        return jax.vmap(partial(_call, agent.act, explore), in_axes=(0, 0, None, 0, 0))
 
     def insert(replay: rp.Replay, row: Any, now: Any) -> rp.Replay:
         number = jnp.where(now[3] > 0, now[2] - 1, -1)
