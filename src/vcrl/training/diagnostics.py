@@ -10,7 +10,6 @@ from vcrl.training.evaluate import Field, Trajectory, play
 from vcrl.training.lift import Lifted
 from vcrl.training.plan import Plan
 
-
 FAR = 1e-4  # a discount at which what is still to come need not be played
 FOR_EVER = 10**9  # agent steps
 
@@ -88,7 +87,7 @@ def horizon(gamma: float) -> int:
     """Steps behind which a reward counts for less than `FAR` of itself, so that a return is known without them.
 
     A game of Pong may last for 27,000 steps, of which the first 1,000 are looked at: with the agent's own value in the
-    place of what comes another 917 steps later, the mean error moves by less than a hundred-thousandth of a return.
+    place of what comes another 917 steps later, the mean moves by a hundred-thousandth of what that value is wrong by.
     """
     if gamma <= 0:
         return 0

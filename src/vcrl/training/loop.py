@@ -1,4 +1,4 @@
-"""The loop: act, learn, step, insert. What looks at it from outside is in `watch.py`."""
+"""The loop: act, learn, step. What looks at it from outside is in `watch.py`."""
 
 import signal
 import threading
