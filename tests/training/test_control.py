@@ -96,10 +96,16 @@ def some(shapes, seed: int):
 def test_a_lane_learns_what_its_seed_does_alone(monkeypatch, method):
     """All seeds at once by a vmap, and one after the other: the mode of large images, here with small ones.
 
-    Half precision, which goes with that mode, is left out: what it rounds is told in tests/nets/test_look.py.
+    Half precision, which goes with that mode, is left out: what it rounds is told in tests/nets/test_look.py. Nobody
+    acts by it.
     """
-    lanes, chosen = {}, {}
-    monkeypatch.setattr(encoders, "in_halves", lambda function, nets, obs: function(nets, obs))
+    lanes, chosen, halved = {}, {}, []
+
+    def in_halves(function, nets, obs):
+        halved.append(obs.shape)
+        return function(nets, obs)
+
+    monkeypatch.setattr(encoders, "in_halves", in_halves)
     for name, alone, seeds in (("solo", False, (9,)), ("at once", False, (4, 9)), ("in turn", True, (4, 9))):
         monkeypatch.setattr(sac, "alone", lambda config, alone=alone: alone)
         made = agent(method)
@@ -107,7 +113,10 @@ def test_a_lane_learns_what_its_seed_does_alone(monkeypatch, method):
         assert made.alone == shapes.online.encoder.convs.alone == alone
         lifted = lift(made, SPEC, CAPACITY)
         lanes[name] = learned(lifted, partial(some, shapes), seeds)
+        assert bool(halved) == alone
+        halved.clear()
         chosen[name] = acted(lifted, partial(some, shapes), seeds)
+        assert not halved
     np.testing.assert_allclose(chosen["at once"][1], chosen["solo"][0], atol=1e-5)
     np.testing.assert_allclose(chosen["in turn"], chosen["at once"], atol=1e-5)
     assert (np.abs(chosen["at once"][0] - chosen["at once"][1]) > 1e-3).any()

@@ -1,5 +1,7 @@
 """The Q-error by hand, and every loss and gradient norm in the log."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tiny import tiny
@@ -7,7 +9,7 @@ from tiny import tiny
 from vcrl.training import diagnostics
 from vcrl.training.diagnostics import discounted, positions
 from vcrl.training.engine import engine_of
-from vcrl.training.evaluate import Trajectory, field
+from vcrl.training.evaluate import Trajectory, field, play
 from vcrl.training.plan import Schedule, make_plan
 
 CONTROL = {"learn_start": 20, "batch": 4, "hidden": 8, "width": 8}
@@ -151,6 +153,24 @@ def test_q_error_against_a_plain_loop(trained):
         assert count == limit
         assert got["q_error/real"][i] == pytest.approx(real / limit, rel=1e-4)
         assert got["q_error/imagined"][i] == pytest.approx(imagined / (limit * steps), rel=1e-4)
+
+
+def test_games_go_on_for_as_long_as_states_are_imagined(trained, monkeypatch):
+    """However little what comes later counts: two steps behind the third position is the fifth."""
+    plan, lifted, seen = trained.plan, engine_of(trained.plan).lifted, []
+
+    def spy(ground, state, episodes, **more):
+        seen.append(more["most"])
+        return play(ground, state, episodes, **more)
+
+    plan = replace(plan, schedule=replace(plan.schedule, q_error_positions=3))
+    monkeypatch.setattr(diagnostics, "play", spy)
+    with field(plan, lifted.play, 1, training=True) as ground:
+        for behind, most in ((0, 5), (4, 7)):
+            monkeypatch.setattr(diagnostics, "horizon", lambda gamma, behind=behind: behind)
+            diagnostics.q_error(ground, lifted, trained.state, 2)
+            assert seen == [most]
+            seen.clear()
 
 
 def test_every_loss_has_its_gradient_norm_in_the_log(trained):
