@@ -77,7 +77,7 @@ def main(arguments: Arguments) -> None:
         shape, kind = action_type(plan.task.spec.actions)
         for _ in range(max(0, arguments.rows - training.rows)):
             row, _ = training.lanes.step(np.zeros((arguments.seeds, *shape), kind))
-            loop.store(plan, training, row)
+            loop.bring(plan, training, row)
         for _ in range(2):  # the first one compiles
             watch.stood, training.rows_kept = 0.0, 0
             watch.save(training)

@@ -287,7 +287,7 @@ def test_teams_play_the_games_of_one(monkeypatch, teams):
     """Five games of a seed at once, in up to five teams of different sizes, for three rounds."""
     plan, told = planned(eval_episodes=5), list[tuple[int, int]]()
     alone = evaluate.games(plan, Player(), 0, 13)
-    monkeypatch.setattr(evaluate, "teams_here", lambda: teams)
+    monkeypatch.setattr(evaluate, "teams_of", lambda plan: teams)
     player = Player()
     found = evaluate.games(plan, player, 0, 13, lambda *counts: told.append(counts))
     assert {5 // min(teams, 5), -(-5 // min(teams, 5))} == set(player.widths)
@@ -296,6 +296,16 @@ def test_teams_play_the_games_of_one(monkeypatch, teams):
     for mine, theirs in zip(itertools.chain(*found), itertools.chain(*alone), strict=True):
         np.testing.assert_array_equal(mine.actions, theirs.actions)
     assert [done for done, _ in told] == sorted(done for done, _ in told) and told[-1] == (30, 30)
+
+
+def test_only_emulators_beside_a_gpu_play_in_teams(monkeypatch):
+    def teams():
+        return {name: evaluate.teams_of(make_plan(method, name, (0,))) for method, name in tasks}
+
+    tasks = (("spr", "pong"), ("spr", "catch"), ("sac", "reach"), ("sac", "cartpole-swingup"))
+    assert set(teams().values()) == {1}
+    monkeypatch.setattr(evaluate.jax, "default_backend", lambda: "gpu")
+    assert teams() == {"pong": 2, "catch": 1, "reach": 1, "cartpole-swingup": 1}
 
 
 def test_when_a_team_fails_the_others_stop_and_its_error_is_told(monkeypatch):
@@ -311,7 +321,7 @@ def test_when_a_team_fails_the_others_stop_and_its_error_is_told(monkeypatch):
             raise ZeroDivisionError("not enough")
         return player(*arguments)
 
-    monkeypatch.setattr(evaluate, "teams_here", lambda: 2)
+    monkeypatch.setattr(evaluate, "teams_of", lambda plan: 2)
     with pytest.raises(ZeroDivisionError, match="not enough"):
         evaluate.games(planned(games=make), fail, 0, 4)
     assert len(made) == 2 and all(games.closed for games in made)

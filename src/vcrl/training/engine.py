@@ -58,9 +58,11 @@ class Training:
         return lambda: answer
 
     def close(self) -> None:
-        if self.thread is not None:
-            self.thread.shutdown()
-        self.lanes.close()
+        try:
+            if self.thread is not None:
+                self.thread.shutdown()
+        finally:
+            self.lanes.close()
 
     @property
     def counters(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Whole games without exploration, all seeds and many games of each in one batch."""
+"""Whole games without exploration, all seeds and many games of each at once."""
 
 import itertools
 import threading
@@ -87,7 +87,7 @@ def games(
     In teams that take turns: the device chooses for one while the games of the other go on.
     """
     lanes, count = min(episodes, plan.protocol.eval_episodes), len(plan.seeds)
-    teams, rounds, lock = min(teams_here(), lanes), -(-episodes // lanes), threading.Lock()
+    teams, rounds, lock = min(teams_of(plan), lanes), -(-episodes // lanes), threading.Lock()
     over = np.zeros((teams, rounds), int)
 
     def team(which: int, choose: Callable[..., Any]) -> list[Played]:
@@ -112,9 +112,13 @@ def games(
     return [[game for game in found if game.finished.seed == seed][:episodes] for seed in plan.seeds]
 
 
-def teams_here() -> int:
-    """Two where a GPU chooses; a CPU cannot choose and play at once."""
-    return 2 if jax.default_backend() == "gpu" else 1
+def teams_of(plan: Plan) -> int:
+    """Two where a GPU chooses and emulators play, for minutes; a CPU cannot do both at once.
+
+    Never two with an environment of a user's own, which is promised one thread, the main one, and a deadline that works
+    in no other.
+    """
+    return 2 if jax.default_backend() == "gpu" and plan.task.suite == "atari" else 1
 
 
 def side_by_side(
