@@ -21,7 +21,12 @@ def some(name: str, seeds: int):
     return encoder, jax.random.uniform(jax.random.key(4), (seeds, 2, size, size, 4))
 
 
-@pytest.mark.parametrize("name", list(LAYERS))
+RARE = ("nature-same", "data-efficient", "control-32")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in RARE else n for n in LAYERS]
+)
 def test_one_seed_after_the_other_equals_all_at_once(name):
     encoder, obs = some(name, 3)
     wanted = jax.vmap(lambda e, o: e(o))(encoder, obs)

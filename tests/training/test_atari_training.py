@@ -104,6 +104,7 @@ def test_a_restored_replay_of_frames_is_the_same_to_the_bit(tmp_path):
         training.close()
 
 
+@pytest.mark.slow  # in this process it is resumed above, and a toy game in another one in test_resume.py
 def test_resumed_in_another_process_equals_not_stopped(whole, tmp_path):
     atari(tmp_path, halt=lambda now: now == 29)
     here = Path(__file__).parent
