@@ -25,9 +25,8 @@ class Lifted(NamedTuple):
     act: Callable[..., Any]  # state, obs S, now, seeds -> action S, now; exploring
     # state, stacks S B, newest frames S B, `told` S B 3, seeds -> stacks, action S B; not exploring; donates stacks
     play: Callable[..., Any]
-    learn: Callable[
-        ..., Any
-    ]  # state, replay, packed row S, now, seeds -> state, replay, metrics; donates two
+    # state, replay, packed row S, now, seeds -> state, replay, metrics; donates the first two
+    learn: Callable[..., Any]
     insert: Callable[..., Any]  # replay, packed row S, now -> replay; donates replay
     rows: Callable[..., Any]  # replay, start -> BLOCK rows S from row number start on
     fill: Callable[..., Any]  # replay, rows S, start, count -> replay; donates replay
