@@ -13,9 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vcrl.nets.layers import Conv
-
-END = float(jnp.finfo(jnp.float16).max)  # 65,504
-WIDE = 8  # channels that tensor cores take at once
+from vcrl.nets.patches import END, widened
 
 
 def convolve(conv: Conv, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
@@ -25,9 +23,7 @@ def convolve(conv: Conv, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
     to 36 without one, and those filled up to 40.
     """
     x, weight, stride = conv.dense(x, grow=True)
-    missing = -x.shape[-1] % WIDE
-    x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, missing)))
-    weight = jnp.pad(weight, ((0, 0), (0, 0), (0, missing), (0, 0)))
+    weight, x = widened(weight, x)
     return _convolve(stride, weight, conv.bias, x)
 
 

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from vcrl.nets.patches import product
+
 
 def weight_and_bias(key: Array, fan_in: int, outputs: int) -> tuple[Float[Array, "I O"], Float[Array, " O"]]:
     """Both U(-1/sqrt(fan_in), 1/sqrt(fan_in)), the default of the reference code's framework."""
@@ -145,14 +147,7 @@ class Conv(eqx.Module):
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
         x, weight, stride = self.dense(x)
-        size = weight.shape[0]
-        height, width = ((n - size) // stride + 1 for n in x.shape[1:3])
-        patches = [
-            x[:, i : i + (height - 1) * stride + 1 : stride, j : j + (width - 1) * stride + 1 : stride]
-            for i in range(size)
-            for j in range(size)
-        ]
-        out = jnp.concatenate(patches, axis=-1) @ weight.reshape(-1, weight.shape[-1])
+        out = product(stride, weight, x)
         return out + jnp.broadcast_to(self.bias, out.shape)
 
     def dense(self, x: Float[Array, "B H W I"], grow: bool = False) -> tuple[Array, Array, int]:

@@ -1,0 +1,108 @@
+"""Products of halves, as a GPU makes them, against the plain path; here both run on the CPU."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from vcrl.nets.layers import Conv
+from vcrl.nets.patches import END, SCALE, by_halves, product, widened
+from vcrl.nets.transition import Transition, imagine
+
+
+def some(size: int, stride: int, inputs: int, outputs: int = 6):
+    weight, x, pull = jax.random.split(jax.random.key(0), 3)
+    weight = jax.random.normal(weight, (size, size, inputs, outputs))
+    x = jax.random.normal(x, (3, 9, 7, inputs))
+    shape = jax.eval_shape(partial(product, stride), weight, x).shape
+    return weight, x, jax.random.normal(pull, shape)
+
+
+def halves(stride, weight, x):
+    return by_halves(stride, *widened(weight, x))
+
+
+def both_ways(function, weight, x, pull):
+    out, back = jax.vjp(function, weight, x)
+    return out, back(pull)
+
+
+@pytest.mark.parametrize("slope", [1e-6, 1e-3, 0.1])
+@pytest.mark.parametrize(("size", "stride", "inputs"), [(3, 1, 8), (3, 1, 10), (4, 2, 3), (3, 2, 5)])
+def test_by_halves_results_and_gradients_differ_by_rounding(size, stride, inputs, slope):
+    weight, x, pull = some(size, stride, inputs)
+    wanted = both_ways(partial(product, stride), weight, x, slope * pull)
+    found = both_ways(partial(halves, stride), weight, x, slope * pull)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert a.dtype == jnp.float32 and a.shape == b.shape
+        assert_allclose(a, b, atol=1e-3 * float(jnp.abs(b).max()))
+    assert np.any(np.asarray(found[0]) != np.asarray(wanted[0]))
+
+
+def test_numbers_that_halves_hold_come_out_exactly():
+    """Small whole numbers, gradients that the scale makes such: nothing is rounded."""
+    weight, x, pull = (jnp.round(3 * a) for a in some(3, 1, 10))
+    pull = pull / SCALE
+    for a, b in zip(
+        jax.tree.leaves(both_ways(partial(halves, 1), weight, x, pull)),
+        jax.tree.leaves(both_ways(partial(product, 1), weight, x, pull)),
+        strict=True,
+    ):
+        assert_array_equal(a, b)
+
+
+def test_what_halves_cannot_hold_is_cut_off():
+    weight, x = jnp.ones((1, 1, 8, 1)), jnp.full((1, 1, 1, 8), 1e6)
+    out, (by_weight, by_x) = both_ways(partial(by_halves, 1), weight, x, jnp.full((1, 1, 1, 1), 1e3))
+    assert_array_equal(out, 8 * END)
+    assert_allclose(by_weight, END / SCALE * END)
+    assert_allclose(by_x, END / SCALE)
+
+
+def test_what_is_not_a_number_stays_so():
+    """Or a training that went wrong would go on unseen."""
+    weight, x = jnp.ones((1, 1, 8, 1)), jnp.full((1, 1, 1, 8), jnp.nan)
+    assert np.isnan(both_ways(partial(by_halves, 1), weight, x, jnp.ones((1, 1, 1, 1)))[0]).all()
+
+
+def test_a_gpu_takes_that_path_with_all_seeds_at_once(monkeypatch):
+    keys = jax.random.split(jax.random.key(1), 2)
+    convs = jax.vmap(lambda k: Conv.make(k, 10, 6, 3, padding=1))(keys)
+    images = jax.random.normal(jax.random.key(2), (2, 3, 7, 7, 10))
+
+    def slopes():
+        return jax.vmap(jax.grad(lambda conv, x: jnp.mean(jnp.square(conv(x)))))(convs, images)
+
+    plain = slopes()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for a, b in zip(jax.tree.leaves(slopes()), jax.tree.leaves(plain), strict=True):
+        assert_allclose(a, b, atol=1e-3 * float(jnp.abs(b).max()))
+        assert np.any(np.asarray(a) != np.asarray(b))
+
+
+def test_imagination_by_halves_is_off_by_little_more_than_by_tf32(monkeypatch, tf32):
+    """Five steps at Atari's size; states and gradients, both against float32."""
+    model = Transition.make(jax.random.key(0), 64, 6)
+    start = jax.random.uniform(jax.random.key(1), (8, 7, 7, 64))
+    actions = jax.random.randint(jax.random.key(2), (5, 8), 0, 6)
+    wanted = jax.random.normal(jax.random.key(3), (6, *start.shape)) / start.size
+
+    def results(way):
+        monkeypatch.setattr("vcrl.nets.layers.product", way)
+
+        def loss(model, start):
+            states = imagine(model, start, actions, model.stats(), learning=True)[0]
+            return jnp.sum(wanted * states), states
+
+        slopes, states = jax.jit(jax.grad(loss, (0, 1), has_aux=True))(model, start)
+        return [np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]) for tree in (states, *slopes)]
+
+    exact, half = results(product), results(halves)
+    other = results(lambda stride, *factors: tf32(partial(product, stride))(*factors))
+    for a, b, c in zip(half, other, exact, strict=True):
+        mine, theirs = (np.linalg.norm(x - c) / np.linalg.norm(c) for x in (a, b))
+        # A unit that rounding opens or shuts moves a gradient by far more than its last bits.
+        assert 0 < mine < 1.5 * theirs < 0.3
