@@ -2,13 +2,14 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from vcrl.bench import page, paper, results, stats
+from vcrl.bench import page, paper, results, scores, stats
 from vcrl.core.config import digest
 from vcrl.core.errors import UserError
 from vcrl.runs.folder import RunFolder
@@ -389,6 +390,23 @@ def test_without_q_errors_there_is_no_figure_of_them(tmp_path):
     found = build(tmp_path / "results")
     assert "Q error" not in found
     assert not (tmp_path / "docs" / "images" / "results-atari-q-error.png").exists()
+
+
+def test_what_a_run_did_not_tell_is_a_dash_and_the_other_seeds_have_their_q_errors(tmp_path):
+    """As of a run of which only its scores are left."""
+    out = tmp_path / "results"
+    add(out, make_run(tmp_path / "run", seeds=range(3)))
+    keep = [row for row in table(out / "atari_q_error.csv") if row["seed"] != "1"]
+    results._write(out / "atari_q_error.csv", keep)
+    rows = [row | {"wall_clock_s": ""} if row["seed"] == "1" else row for row in table(out / "atari.csv")]
+    results._write(out / "atari.csv", rows)
+    found = build(out)
+    assert cells(found["Q error"])["pong"]["seeds"] == "2"
+    origins = [
+        line for line in found["Where the numbers come from"].splitlines() if line.startswith("| pong")
+    ]
+    assert sorted(line.split("|")[7].strip() for line in origins) == ["-", "61 s"]
+    assert [math.isnan(s.seconds) for s in scores.read_results(out).rows] == [False, True, False]
 
 
 def test_pages_of_what_cannot_be_compared_are_refused(tmp_path, capsys):

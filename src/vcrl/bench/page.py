@@ -148,8 +148,9 @@ def _suite(folder: Path, name: str) -> Suite:
 
 
 def _curves(seeds: Sequence[Mapping[int, Row]]) -> dict[str, Curve]:
-    """Q-errors of one method on one task, at the steps at which all of its seeds were measured."""
-    steps = sorted(set.intersection(*map(set, seeds)))
+    """Q-errors of one method on one task, at the steps at which all seeds were measured that were at all."""
+    seeds = [at for at in seeds if at]
+    steps = sorted(set.intersection(*map(set, seeds))) if seeds else []
     if not steps:
         return {}
     found = {}
@@ -450,7 +451,7 @@ def _provenance(suite: Suite) -> str:
             Column("commit", [_commit(commit) for commit in at["commit"]], False),
             Column("config", at["config_hash"], False),
             Column("hardware", at["hardware"], False),
-            Column("wall clock", [_clock(float(seconds)) for seconds in at["wall_clock_s"]], True),
+            Column("wall clock", [_clock(seconds) for seconds in at["wall_clock_s"]], True),
             Column("finished", at["finished"], False),
             Column("command", [f"`{c}`" if c != "-" else c for c in at["command"]], False),
         ]
@@ -462,7 +463,10 @@ def _commit(text: str) -> str:
     return commit[:10] + (" (dirty)" if dirty else "")
 
 
-def _clock(seconds: float) -> str:
+def _clock(text: str) -> str:
+    if text == "-":
+        return text
+    seconds = float(text)
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.1f} h"

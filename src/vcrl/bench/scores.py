@@ -161,7 +161,9 @@ def read_results(folder: Path) -> Found:
                 score = _own(row, "results", str(path), 1 + row["seeds"].count(","))
                 if ":" in row["seeds"]:
                     first, last = row["seeds"].split(":")
-                    score = score._replace(seconds=float(row["wall_clock_s"]) / (int(last) - int(first)))
+                    score = score._replace(
+                        seconds=float(row["wall_clock_s"] or "nan") / (int(last) - int(first))
+                    )
                 origin = _origin(row, "results", str(path))
             except (*BAD, UserError, ZeroDivisionError) as error:
                 found.left_out.append(f"{path}, line {number} is damaged ({_short(error)})")
