@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vcrl.nets.layers import Conv
-from vcrl.nets.patches import END, widened
+from vcrl.nets.products import END, widened
 
 
 def convolve(conv: Conv, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:

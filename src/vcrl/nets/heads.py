@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vcrl.nets.layers import BatchNorm, Conv, Linear, NoisyLinear, layer_norm, scale_gradient
+from vcrl.nets.products import linear
 
 Layer = Linear | NoisyLinear
 SHAPES = ("streams", "shared", "plain")
@@ -88,7 +89,7 @@ class QHead(eqx.Module):
         # Two streams push back into one state: 1/sqrt 2 keeps their joint gradient at the size of one.
         flat = _flat(state) if self.gradient == 1 else scale_gradient(_flat(state), self.gradient)
         if self.hidden is not None:
-            flat = jax.nn.relu(self.hidden(flat))  # type: ignore
+            flat = jax.nn.relu(_affine(self.hidden, flat))
         advantage = _through(self.advantage, flat)
         advantage = advantage.reshape(*advantage.shape[:-1], self.actions, -1)
         if not self.value:
@@ -100,16 +101,23 @@ class QHead(eqx.Module):
         """SPR's projection g: the first layers of both streams, without their ReLU and without scaled gradient."""
         assert self.hidden is None, "the projection is made of the two streams' own hidden layers"
         flat = _flat(state)
-        return jnp.concatenate([self.advantage[0](flat), self.value[0](flat)], axis=-1)  # type: ignore
+        return jnp.concatenate([_affine(stream[0], flat) for stream in (self.advantage, self.value)], axis=-1)
 
 
 def _through(layers: tuple[Layer, ...], x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
     """One layer after the other, ReLU between them."""
     first, *rest = layers
-    x = first(x)  # type: ignore
+    x = _affine(first, x)
     for layer in rest:
-        x = layer(jax.nn.relu(x))  # type: ignore
+        x = _affine(layer, jax.nn.relu(x))
     return x
+
+
+def _affine(layer: Layer, x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
+    """What calling a layer gives, by products that are fast on a GPU."""
+    assert isinstance(layer, Linear), "a noisy head is read through `draw` or `mean`"
+    out = linear(layer.weight, x)
+    return out + jnp.broadcast_to(layer.bias, out.shape)
 
 
 def _flat(state: Float[Array, "*n H W C"]) -> Float[Array, "*n D"]:

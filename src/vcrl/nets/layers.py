@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vcrl.nets.patches import product
+from vcrl.nets.products import convolution
 
 
 def weight_and_bias(key: Array, fan_in: int, outputs: int) -> tuple[Float[Array, "I O"], Float[Array, " O"]]:
@@ -147,7 +147,7 @@ class Conv(eqx.Module):
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
         x, weight, stride = self.dense(x)
-        out = product(stride, weight, x)
+        out = convolution(stride, weight, x)
         return out + jnp.broadcast_to(self.bias, out.shape)
 
     def dense(self, x: Float[Array, "B H W I"], grow: bool = False) -> tuple[Array, Array, int]:

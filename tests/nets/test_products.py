@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from vcrl.nets.heads import QHead
 from vcrl.nets.layers import Conv
-from vcrl.nets.patches import END, SCALE, by_halves, product, widened
+from vcrl.nets.products import END, SCALE, by_halves, convolution, linear, widened
 from vcrl.nets.transition import Transition, imagine
 
 
@@ -17,7 +18,7 @@ def some(size: int, stride: int, inputs: int, outputs: int = 6):
     weight, x, pull = jax.random.split(jax.random.key(0), 3)
     weight = jax.random.normal(weight, (size, size, inputs, outputs))
     x = jax.random.normal(x, (3, 9, 7, inputs))
-    shape = jax.eval_shape(partial(product, stride), weight, x).shape
+    shape = jax.eval_shape(partial(convolution, stride), weight, x).shape
     return weight, x, jax.random.normal(pull, shape)
 
 
@@ -34,7 +35,7 @@ def both_ways(function, weight, x, pull):
 @pytest.mark.parametrize(("size", "stride", "inputs"), [(3, 1, 8), (3, 1, 10), (4, 2, 3), (3, 2, 5)])
 def test_by_halves_results_and_gradients_differ_by_rounding(size, stride, inputs, slope):
     weight, x, pull = some(size, stride, inputs)
-    wanted = both_ways(partial(product, stride), weight, x, slope * pull)
+    wanted = both_ways(partial(convolution, stride), weight, x, slope * pull)
     found = both_ways(partial(halves, stride), weight, x, slope * pull)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         assert a.dtype == jnp.float32 and a.shape == b.shape
@@ -48,7 +49,7 @@ def test_numbers_that_halves_hold_come_out_exactly():
     pull = pull / SCALE
     for a, b in zip(
         jax.tree.leaves(both_ways(partial(halves, 1), weight, x, pull)),
-        jax.tree.leaves(both_ways(partial(product, 1), weight, x, pull)),
+        jax.tree.leaves(both_ways(partial(convolution, 1), weight, x, pull)),
         strict=True,
     ):
         assert_array_equal(a, b)
@@ -91,7 +92,7 @@ def test_imagination_by_halves_is_off_by_little_more_than_by_tf32(monkeypatch, t
     wanted = jax.random.normal(jax.random.key(3), (6, *start.shape)) / start.size
 
     def results(way):
-        monkeypatch.setattr("vcrl.nets.layers.product", way)
+        monkeypatch.setattr("vcrl.nets.layers.convolution", way)
 
         def loss(model, start):
             states = imagine(model, start, actions, model.stats(), learning=True)[0]
@@ -100,9 +101,34 @@ def test_imagination_by_halves_is_off_by_little_more_than_by_tf32(monkeypatch, t
         slopes, states = jax.jit(jax.grad(loss, (0, 1), has_aux=True))(model, start)
         return [np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]) for tree in (states, *slopes)]
 
-    exact, half = results(product), results(halves)
-    other = results(lambda stride, *factors: tf32(partial(product, stride))(*factors))
+    exact, half = results(convolution), results(halves)
+    other = results(lambda stride, *factors: tf32(partial(convolution, stride))(*factors))
     for a, b, c in zip(half, other, exact, strict=True):
         mine, theirs = (np.linalg.norm(x - c) / np.linalg.norm(c) for x in (a, b))
         # A unit that rounding opens or shuts moves a gradient by far more than its last bits.
         assert 0 < mine < 1.5 * theirs < 0.3
+
+
+def test_heads_by_halves_are_off_by_little_more_than_by_tf32(monkeypatch, tf32):
+    """A noisy dueling head of C51 and SPR's projection: what they read, and what they send to weights and states."""
+    head = QHead.make(jax.random.key(0), 7 * 7 * 8, 32, 6, 51, 0.5)
+    states = jax.random.uniform(jax.random.key(1), (2, 4, 7, 7, 8))
+
+    def results(way):
+        monkeypatch.setattr("vcrl.nets.heads.linear", way)
+
+        def loss(head, states):
+            drawn = head.draw(jax.random.key(2))
+            read, projected = jax.nn.log_softmax(drawn(states)), head.mean().project(states)
+            return jnp.mean(jnp.square(projected)) - jnp.mean(read[..., 0]), (read, projected)
+
+        slopes, found = jax.jit(jax.grad(loss, (0, 1), has_aux=True))(head, states)
+        return [np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]) for tree in (*found, *slopes)]
+
+    exact, other = results(linear), results(tf32(linear))
+    with monkeypatch.context() as on_a_gpu:
+        on_a_gpu.setattr(jax, "default_backend", lambda: "gpu")
+        half = results(linear)
+    for a, b, c in zip(half, other, exact, strict=True):
+        mine, theirs = (np.linalg.norm(x - c) / np.linalg.norm(c) for x in (a, b))
+        assert 0 < mine < 1.5 * theirs < 0.02

@@ -1,4 +1,4 @@
-"""Convolutions as matrix products of patches, for the small batches of many seeds at once.
+"""Matrix products for the small batches of many seeds at once, and convolutions as products of patches.
 
 On a GPU the factors are halves: what a TF32 product would round to ten bits as it reads it is stored with those ten
 bits, at half the traffic. Sums, results and whatever else a layer does stay float32.
@@ -18,13 +18,21 @@ WIDE = 8  # channels that tensor cores take at once
 SCALE = 2.0**8
 
 
-def product(
+def linear(weight: Float[Array, "I O"], x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
+    """A product with vectors; for losses that are bounded, see SCALE."""
+    if jax.default_backend() != "gpu":
+        return x @ weight
+    out: Array = by_halves(1, weight[None, None], x.reshape(-1, 1, 1, x.shape[-1]))
+    return out.reshape(*x.shape[:-1], -1)
+
+
+def convolution(
     stride: int, weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"]
 ) -> Float[Array, "B h w O"]:
-    """A convolution without padding and bias."""
-    if jax.default_backend() == "gpu":
-        return by_halves(stride, *widened(weight, x))
-    return patches(stride, len(weight), x) @ weight.reshape(-1, weight.shape[-1])
+    """Without padding and bias."""
+    if jax.default_backend() != "gpu":
+        return patches(stride, len(weight), x) @ weight.reshape(-1, weight.shape[-1])
+    return by_halves(stride, *widened(weight, x))
 
 
 def patches(stride: int, size: int, x: Float[Array, "B H W I"]) -> Float[Array, "B h w kkI"]:
