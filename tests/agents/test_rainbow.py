@@ -394,6 +394,17 @@ def test_gradient_norms_are_those_of_the_weighted_losses(gradient_norms, pulls, 
         assert float(norms[f"grad_norm/{name}"]) == pytest.approx(f * alone, rel=1e-4)
 
 
+def test_on_a_gpu_every_loss_pulls_as_hard(full, gradient_norms, state, monkeypatch):
+    """By halves, for two seeds at once and one batched backward pass for all losses."""
+    plain = gradient_norms(state, tiny.segment(), tiny.CLOCK, tiny.SEED)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    twice = jax.tree.map(lambda x: jnp.stack([x, x]), (state, tiny.segment()))
+    found = jax.jit(jax.vmap(full.gradient_norms, in_axes=(0, 0, None, None)))(*twice, tiny.CLOCK, tiny.SEED)
+    for name, wanted in plain.items():
+        np.testing.assert_allclose(found[name], [wanted, wanted], rtol=0.03)
+        assert found[name][0] != wanted
+
+
 def test_the_ramp_scales_the_pull_of_vcr(gradient_norms, state):
     early, late = (
         gradient_norms(state, tiny.segment(), tiny.CLOCK._replace(agent_steps=jnp.asarray(s)), tiny.SEED)

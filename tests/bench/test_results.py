@@ -393,12 +393,12 @@ def test_without_q_errors_there_is_no_figure_of_them(tmp_path):
 
 
 def test_what_a_run_did_not_tell_is_a_dash_and_the_other_seeds_have_their_q_errors(tmp_path):
-    """As of a run of which only its scores are left."""
+    """As of a run of which only its scores are left, seeds 2 and 3."""
     out = tmp_path / "results"
-    add(out, make_run(tmp_path / "run", seeds=range(3)))
-    keep = [row for row in table(out / "atari_q_error.csv") if row["seed"] != "1"]
+    add(out, make_run(tmp_path / "1", seeds=(0, 1)), make_run(tmp_path / "2", seeds=(2, 3)))
+    keep = [row for row in table(out / "atari_q_error.csv") if row["seed"] < "2"]
     results._write(out / "atari_q_error.csv", keep)
-    rows = [row | {"wall_clock_s": ""} if row["seed"] == "1" else row for row in table(out / "atari.csv")]
+    rows = [row | {"wall_clock_s": ""} if row["seed"] > "1" else row for row in table(out / "atari.csv")]
     results._write(out / "atari.csv", rows)
     found = build(out)
     assert cells(found["Q error"])["pong"]["seeds"] == "2"
@@ -406,7 +406,10 @@ def test_what_a_run_did_not_tell_is_a_dash_and_the_other_seeds_have_their_q_erro
         line for line in found["Where the numbers come from"].splitlines() if line.startswith("| pong")
     ]
     assert sorted(line.split("|")[7].strip() for line in origins) == ["-", "61 s"]
-    assert [math.isnan(s.seconds) for s in scores.read_results(out).rows] == [False, True, False]
+    read = scores.read_results(out)
+    assert [row.seconds for row in read.rows[:2]] == [30.5, 30.5]
+    assert all(math.isnan(row.seconds) for row in read.rows[2:])
+    assert [origin.seeds for origin in read.origins] == ["0:2", "2:4"]
 
 
 def test_pages_of_what_cannot_be_compared_are_refused(tmp_path, capsys):

@@ -99,7 +99,7 @@ def test_sigma_reaches_every_layer():
 
 
 def test_a_noisy_head_must_be_drawn_before_it_is_called(states: jax.Array):
-    with pytest.raises(AssertionError, match="through `draw` or `mean`"):
+    with pytest.raises(TypeError, match="not callable"):
         make()(states)
 
 

@@ -290,12 +290,12 @@ BOTH_NOTE = """\
 Difference of the means of normalised scores, with its 95% bootstrap interval over seeds; undecided where the interval
 holds 0. With fewer than four seeds of either nothing is judged: so few lie apart by chance too often."""
 ERROR_NOTE = """\
-At the last measurement: interquartile mean over seeds with its 95% bootstrap interval, in the units of the learner's
-reward. Real and imagined errors divide by different counts ([protocol.md](protocol.md)): compare down a
-column, not across."""
+At the last measurement: interquartile mean over the seeds that were measured with its 95% bootstrap interval, in the
+units of the learner's reward. Real and imagined errors divide by different counts ([protocol.md](protocol.md)):
+compare down a column, not across."""
 ORIGIN_NOTE = """\
 Wall clock is that of the whole run, all its seeds together. A commit marked dirty had changes that were not committed.
-What a run folder did not record is a dash."""
+What is not known is a dash."""
 
 
 def _runs_table(cells: Sequence[Cell]) -> str:

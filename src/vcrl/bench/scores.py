@@ -355,7 +355,8 @@ def _origin(row: Row, source: str, where: str) -> Origin:
         command=str(row["command"]),
         hardware=str(row["hardware"]),
         gpu=any(word in row["hardware"] for word in ("GPU", "NVIDIA", "Tesla", "TPU", "Radeon")),
-        seconds=float(row["wall_clock_s"] or "nan"),
+        # One and the same NaN, or a run would not be equal to itself.
+        seconds=float(row["wall_clock_s"]) if row["wall_clock_s"] else math.nan,
         finished=str(row["finished"]),
     )
 

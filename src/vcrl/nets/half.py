@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vcrl.nets.layers import Conv
-from vcrl.nets.products import END, widened
+from vcrl.nets.products import END, cut_off, scale_of, widened
 
 
 def convolve(conv: Conv, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
@@ -75,11 +75,8 @@ def in_halves(function: Callable[[Any, Array], Array], nets: Any, obs: Array) ->
         return jax.vjp(function, nets, obs.astype(jnp.float16))
 
     def backward(pull: Any, gradient: Array) -> Any:
-        largest = jnp.max(jnp.abs(gradient))
-        scale = jnp.exp2(jnp.ceil(jnp.log2(jnp.where(largest > 0, largest, 1.0))) + 6)
-        return jax.tree.map(
-            lambda x: jnp.clip(x.astype(jnp.float32), -END, END) * scale, pull(gradient / scale)
-        )
+        scale = scale_of(gradient, 2.0**-6)
+        return jax.tree.map(lambda x: cut_off(x.astype(jnp.float32)) * scale, pull(gradient / scale))
 
     halved.defvjp(forward, backward)
     return halved(nets, obs)

@@ -89,7 +89,7 @@ class QHead(eqx.Module):
         # Two streams push back into one state: 1/sqrt 2 keeps their joint gradient at the size of one.
         flat = _flat(state) if self.gradient == 1 else scale_gradient(_flat(state), self.gradient)
         if self.hidden is not None:
-            flat = jax.nn.relu(_affine(self.hidden, flat))
+            flat = jax.nn.relu(self.hidden(flat, linear))  # type: ignore
         advantage = _through(self.advantage, flat)
         advantage = advantage.reshape(*advantage.shape[:-1], self.actions, -1)
         if not self.value:
@@ -101,23 +101,17 @@ class QHead(eqx.Module):
         """SPR's projection g: the first layers of both streams, without their ReLU and without scaled gradient."""
         assert self.hidden is None, "the projection is made of the two streams' own hidden layers"
         flat = _flat(state)
-        return jnp.concatenate([_affine(stream[0], flat) for stream in (self.advantage, self.value)], axis=-1)
+        both = (stream[0](flat, linear) for stream in (self.advantage, self.value))  # type: ignore
+        return jnp.concatenate([*both], axis=-1)
 
 
 def _through(layers: tuple[Layer, ...], x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
     """One layer after the other, ReLU between them."""
     first, *rest = layers
-    x = _affine(first, x)
+    x = first(x, linear)  # type: ignore
     for layer in rest:
-        x = _affine(layer, jax.nn.relu(x))
+        x = layer(jax.nn.relu(x), linear)  # type: ignore
     return x
-
-
-def _affine(layer: Layer, x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
-    """What calling a layer gives, by products that are fast on a GPU."""
-    assert isinstance(layer, Linear), "a noisy head is read through `draw` or `mean`"
-    out = linear(layer.weight, x)
-    return out + jnp.broadcast_to(layer.bias, out.shape)
 
 
 def _flat(state: Float[Array, "*n H W C"]) -> Float[Array, "*n D"]:

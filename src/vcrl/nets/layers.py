@@ -1,5 +1,6 @@
 """The layers everything is built from: Equinox modules that hold arrays and static fields only."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -66,8 +67,10 @@ class Linear(eqx.Module):
         draw = {"torch": weight_and_bias, "xavier": xavier, "orthogonal": orthogonal}[init]
         return Linear(*draw(key, inputs, outputs))
 
-    def __call__(self, x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
-        out = x @ self.weight
+    def __call__(
+        self, x: Float[Array, "*n I"], product: Callable[[Array, Array], Array] = lambda weight, x: x @ weight
+    ) -> Float[Array, "*n O"]:
+        out = product(self.weight, x)
         return out + jnp.broadcast_to(self.bias, out.shape)
 
 

@@ -1,9 +1,11 @@
 """Matrix products for the small batches of many seeds at once, and convolutions as products of patches.
 
 On a GPU the factors are halves: what a TF32 product would round to ten bits as it reads it is stored with those ten
-bits, at half the traffic. Sums, results and whatever else a layer does stay float32.
+bits, at half the traffic. Sums and results are float32, but for the gradient on its way back into patches, which is as
+large as they are.
 """
 
+import math
 from functools import partial
 
 import jax
@@ -12,27 +14,28 @@ from jaxtyping import Array, Float
 
 END = float(jnp.finfo(jnp.float16).max)  # 65,504
 WIDE = 8  # channels that tensor cores take at once
-# Gradients are multiplied by this before they become halves, so that no bits get lost between 2.4e-7 and 256, beyond
-# which they are cut off. Losses are means over a batch of what is bounded, a cross entropy or a Huber loss: at first
-# weights of VCR on Atari the largest number of a layer's gradient is 0.002 to 0.25, its median 5e-5 to 5e-3.
-SCALE = 2.0**8
 
 
 def linear(weight: Float[Array, "I O"], x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
-    """A product with vectors; for losses that are bounded, see SCALE."""
-    if jax.default_backend() != "gpu":
+    """A product with vectors."""
+    if not _halved(weight, x):
         return x @ weight
-    out: Array = by_halves(1, weight[None, None], x.reshape(-1, 1, 1, x.shape[-1]))
-    return out.reshape(*x.shape[:-1], -1)
+    out: Array = by_halves(1, weight[None, None], x.reshape(math.prod(x.shape[:-1]), 1, 1, x.shape[-1]))
+    return out.reshape(*x.shape[:-1], weight.shape[-1])
 
 
 def convolution(
     stride: int, weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"]
 ) -> Float[Array, "B h w O"]:
     """Without padding and bias."""
-    if jax.default_backend() != "gpu":
+    if not _halved(weight, x):
         return patches(stride, len(weight), x) @ weight.reshape(-1, weight.shape[-1])
     return by_halves(stride, *widened(weight, x))
+
+
+def _halved(weight: Array, x: Array) -> bool:
+    """Where somebody asks for more than float32, or for less, nothing is rounded behind their back."""
+    return jax.default_backend() == "gpu" and weight.dtype == x.dtype == jnp.float32
 
 
 def patches(stride: int, size: int, x: Float[Array, "B H W I"]) -> Float[Array, "B h w kkI"]:
@@ -69,20 +72,32 @@ def _forward(stride: int, weight: Array, x: Array) -> tuple[Array, tuple[Array, 
 
 def _backward(stride: int, kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     weight, x = kept
-    flat, gradient = weight.reshape(-1, weight.shape[-1]), _half(SCALE * gradient)
+    scale = scale_of(gradient, 16.0)  # and a sum over as many channels as there are stays in range
+    flat, gradient = weight.reshape(-1, weight.shape[-1]), (gradient / scale).astype(jnp.float16)
     cut = partial(patches, stride, len(weight))
     by_weight = jnp.einsum("bhwi,bhwo->io", cut(x), gradient, preferred_element_type=jnp.float32)
-    by_patch = _whole(jnp.matmul(gradient, flat.T))  # stored as halves, added up as float32
+    by_patch = cut_off(jnp.matmul(gradient, flat.T).astype(jnp.float32))
     (by_x,) = jax.linear_transpose(cut, jax.ShapeDtypeStruct(x.shape, jnp.float32))(by_patch)
-    return by_weight.reshape(weight.shape) / SCALE, by_x / SCALE
+    return by_weight.reshape(weight.shape) * scale, by_x * scale
 
 
 by_halves.defvjp(_forward, _backward)
 
 
+def scale_of(gradient: Array, most: float) -> Float[Array, ""]:
+    """A power of two by which a gradient is to be divided for its largest number to lie between `most` / 2 and `most`.
+
+    The range of a half is smaller than that of float32. An infinity makes the scale infinite and all numbers NaN, so
+    that whoever watches over the weights will see it.
+    """
+    largest = jnp.max(jnp.abs(gradient), initial=0.0)
+    return jnp.exp2(jnp.ceil(jnp.log2(jnp.where(largest > 0, jnp.maximum(largest, 1e-30), 1.0)))) / most
+
+
+def cut_off(x: Array) -> Array:
+    """To what a half can hold."""
+    return jnp.clip(x, -END, END)
+
+
 def _half(x: Array) -> Array:
-    return jnp.clip(x, -END, END).astype(jnp.float16)
-
-
-def _whole(x: Array) -> Array:
-    return jnp.clip(x.astype(jnp.float32), -END, END)
+    return cut_off(x).astype(jnp.float16)
