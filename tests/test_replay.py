@@ -186,7 +186,10 @@ def same_priorities(model: Model, replay: rp.Replay) -> None:
         assert stored[model.slot(row)] == np.float32(model.priority[row])
 
 
-@pytest.mark.parametrize("name", CASES)
+# The simpler ones in `make slow`.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (i < 2)) for i, name in enumerate(CASES)]
+)
 @settings(max_examples=8, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
 @given(
     episodes=st.lists(st.tuples(st.integers(1, 13), st.booleans()), min_size=1, max_size=25),

@@ -31,8 +31,15 @@ def start_of(rom: str, seed: int) -> tuple[int | None, int]:
     return (4753849 + int(variant) if variant else None), int(noops) + 1
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@pytest.mark.parametrize("game", list(ACTIONS))
+# Every game by the rules of training or of evaluation, in turn; by the other ones, too, in `make slow`.
+TURNS = [(game, training) for i, game in enumerate(ACTIONS) for training in (i % 2 == 0, i % 2 == 1)]
+
+
+@pytest.mark.parametrize(
+    ("game", "training"),
+    [pytest.param(*turn, marks=[pytest.mark.slow] * (i % 2)) for i, turn in enumerate(TURNS)],
+    ids=[f"{game}-{'training' if training else 'evaluation'}" for game, training in TURNS],
+)
 def test_a_lane_follows_the_protocol_to_the_byte(game, training):
     rom, rng = game.replace("-", "_"), np.random.default_rng(len(game))
     env = AtariEnv(1, game, Rules(lives=training))

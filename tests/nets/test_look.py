@@ -16,7 +16,7 @@ from vcrl.nets.layers import Conv
 def some(name: str, seeds: int):
     layers = LAYERS[name]
     keys = jax.random.split(jax.random.key(3), seeds)
-    encoder = jax.vmap(lambda k: Encoder.make(k, 4, layers))(keys)
+    encoder = jax.jit(jax.vmap(lambda k: Encoder.make(k, 4, layers)))(keys)
     size = 20 if name == "small" else 84
     return encoder, jax.random.uniform(jax.random.key(4), (seeds, 2, size, size, 4))
 
@@ -29,8 +29,8 @@ RARE = ("nature-same", "data-efficient", "control-32")
 )
 def test_one_seed_after_the_other_equals_all_at_once(name):
     encoder, obs = some(name, 3)
-    wanted = jax.vmap(lambda e, o: e(o))(encoder, obs)
-    found = jax.vmap(encoders._look)(encoder, obs)
+    wanted = jax.jit(jax.vmap(lambda e, o: e(o)))(encoder, obs)
+    found = jax.jit(jax.vmap(encoders._look))(encoder, obs)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -38,8 +38,8 @@ def test_one_seed_after_the_other_equals_all_at_once(name):
 def test_in_half_precision_states_differ_by_rounding(name):
     """A product of a GPU keeps ten bits of float32 factors, so that 2^-10 of the largest is what it may be off too."""
     encoder, obs = some(name, 2)
-    wanted = jax.vmap(lambda e, o: e(o))(encoder, obs)
-    found = jax.vmap(encoders._look)(encoder, obs.astype(jnp.float16))
+    wanted = jax.jit(jax.vmap(lambda e, o: e(o)))(encoder, obs)
+    found = jax.jit(jax.vmap(encoders._look))(encoder, obs.astype(jnp.float16))
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, wanted, atol=4e-3 * float(jnp.max(wanted)))
 
@@ -47,7 +47,7 @@ def test_in_half_precision_states_differ_by_rounding(name):
 def test_what_half_precision_cannot_hold_stays_finite():
     encoder, obs = some("small", 1)
     encoder = jax.tree.map(lambda x: 1e4 * jnp.abs(x[0]), encoder)
-    found = encoders._look(encoder, obs[0].astype(jnp.float16))
+    found = jax.jit(encoders._look)(encoder, obs[0].astype(jnp.float16))
     assert bool(jnp.isfinite(found).all())
     assert not bool(jnp.isfinite(obs[0].astype(jnp.float16) * jnp.float16(1e4) * 10).all())
 
@@ -96,7 +96,7 @@ def test_gradients_in_half_precision_differ_by_rounding_however_small_or_large(s
 def test_where_nothing_is_wanted_the_gradient_in_half_precision_is_zero():
     encoder, obs = some("small", 1)
     encoder = jax.tree.map(lambda x: x[0], encoder)
-    found = jax.grad(lambda e: 0.0 * jnp.sum(in_halves(convolved, e, obs[0])))(encoder)
+    found = jax.jit(jax.grad(lambda e: 0.0 * jnp.sum(in_halves(convolved, e, obs[0]))))(encoder)
     assert all(not np.any(x) for x in jax.tree.leaves(found))
 
 
@@ -109,7 +109,7 @@ def test_a_sum_that_half_precision_cannot_hold_stays_finite():
         for conv, to in ((first, 1.0), (second, 1e-3))
     )
     large = jnp.tile(300 * obs[0], (64, 1, 1, 1))
-    found = jax.grad(lambda e: jnp.sum(in_halves(convolved, e, large)))(
+    found = jax.jit(jax.grad(lambda e: jnp.sum(in_halves(convolved, e, large))))(
         Encoder((first, second), renormalised=False)
     )
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(found))
@@ -156,7 +156,7 @@ def test_half_precision_is_off_by_less_than_twice_what_tf32_is(tf32):
         return x
 
     def off(function):
-        pairs = [(function(encoder, obs[0]), convolved(encoder, obs[0]))]
+        pairs = [tuple(jax.jit(f)(encoder, obs[0]) for f in (function, convolved))]
         pairs += [[slopes(f, encoder, obs[0], 1.0) for f in (function, convolved)]]
         flat = [[jnp.concatenate([x.ravel() for x in jax.tree.leaves(y)]) for y in pair] for pair in pairs]
         return [float(jnp.linalg.norm(a - b) / jnp.linalg.norm(b)) for a, b in flat]

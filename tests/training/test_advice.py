@@ -12,6 +12,8 @@ from vcrl.training import advice
 from vcrl.training.advice import Advice
 from vcrl.training.plan import make_plan
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 
 def made(events=(), **changes: Any) -> Advice:
     return Advice(make_plan("rainbow", "catch", changes=changes), list(events))

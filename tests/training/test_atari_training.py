@@ -24,12 +24,18 @@ from vcrl.training.run import load_run
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A run that was never stopped, with all lanes in this process."""
+@pytest.fixture(scope="module", autouse=True)
+def in_this_process():
+    """All lanes, unless a test wants processes for them: to start these takes longer than to play."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vcrl.envs.workers.cores", lambda: 1)
-        return atari(tmp_path_factory.mktemp("whole"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that was never stopped."""
+    return atari(tmp_path_factory.mktemp("whole"))
 
 
 def test_a_run_counts_frames_and_has_everything_in_its_logs(whole):
@@ -58,29 +64,37 @@ def test_evaluations_are_whole_games_of_every_seed(whole):
     assert [g.score for g in again[5]] == [r.score for r in rows if r.seed == 5 and r.agent_steps == 40]
 
 
-def test_training_saw_pictures_and_lost_lives(whole, tmp_path):
-    """What the tests below compare is a game that moved."""
-    run = atari(tmp_path, halt=lambda now: now == 39)
-    found = checkpoint.load(run.path / "checkpoint", pytest.fail)
-    assert found is not None
-    (rows,) = found.rows
-    frame = rows.arrays["frame"]
-    assert frame.shape == (2, 39, 84, 84, 1) and frame.max() > 100
-    for lane in frame:
-        assert len(np.unique(lane.reshape(39, -1), axis=0)) > 20
-    assert (frame[0] != frame[1]).any(axis=(1, 2, 3)).sum() > 20
-    assert rows.arrays["terminal"].any() and not rows.arrays["pad"].any()
-
-
-def test_stopped_and_resumed_equals_not_stopped(whole, tmp_path):
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run that was stopped twice, and what it held then; it is not resumed yet."""
+    out = tmp_path_factory.mktemp("stopped")
     for at in (11, 33):
-        run = atari(tmp_path, halt=lambda now, at=at: now == at)
+        run = atari(out, halt=lambda now, at=at: now == at)
         assert run.folder.status["state"] == "stopped" and run.folder.status["frames"] == 4 * at
         held = sorted(p.name for p in (run.path / "checkpoint" / "rows").iterdir())
         assert held == ["000000000-000000011.safetensors", "000000011-000000033.safetensors"][: len(held)]
-    assert_same_files(atari(tmp_path), whole)
+    found = checkpoint.load(run.path / "checkpoint", pytest.fail)
+    assert found is not None
+    rows = [part.arrays for part in found.rows]
+    return out, {name: np.concatenate([part[name] for part in rows], axis=1) for name in rows[0]}
 
 
+def test_training_saw_pictures_and_lost_lives(stopped):
+    """What the tests below compare is a game that moved."""
+    _, rows = stopped
+    frame = rows["frame"]
+    assert frame.shape == (2, 33, 84, 84, 1) and frame.max() > 100
+    for lane in frame:
+        assert len(np.unique(lane.reshape(33, -1), axis=0)) > 20
+    assert (frame[0] != frame[1]).any(axis=(1, 2, 3)).sum() > 20
+    assert rows["terminal"].any() and not rows["pad"].any()
+
+
+def test_stopped_and_resumed_equals_not_stopped(whole, stopped):
+    assert_same_files(atari(stopped[0]), whole)
+
+
+@pytest.mark.slow  # that files are the same says so above, and of the replay of a toy game test_resume_rows.py
 def test_a_restored_replay_of_frames_is_the_same_to_the_bit(tmp_path):
     """Of a run that was stopped twice and of one that came here at once."""
 
@@ -146,13 +160,29 @@ def test_a_killed_simulator_changes_nothing_and_is_noted(whole, tmp_path, monkey
     assert_same_files(run, whole)
 
 
-def test_sticky_actions_are_another_run(whole, tmp_path):
-    run = atari(tmp_path, protocol="atari100k-sticky")
-    assert run.folder.status["state"] == "done" and run.folder.status["frames"] == 160
+def sticky(out, whole, **more):
+    run = atari(out, protocol="atari100k-sticky", **more)
     assert run.plan.protocol.sticky == 0.25 and run.folder.record["protocol"]["sticky"] == 0.25
     assert run.plan.digest != whole.plan.digest and run.path.name != whole.path.name
     assert run.folder.record["protocol_hash"] != whole.folder.record["protocol_hash"]
     assert load_run(run.path).plan == run.plan
+    return run
+
+
+def test_sticky_actions_are_another_run(whole, stopped, tmp_path):
+    """Other games from the start; stopped before anything is evaluated or learned, which is compiled anew."""
+    run = sticky(tmp_path, whole, halt=lambda now: now == 19)
+    assert run.folder.status["state"] == "stopped" and run.folder.status["frames"] == 76
+    found = checkpoint.load(run.path / "checkpoint", pytest.fail)
+    assert found is not None
+    (rows,) = found.rows
+    assert (rows.arrays["frame"] != stopped[1]["frame"][:, :19]).any()
+
+
+@pytest.mark.slow
+def test_a_whole_run_with_sticky_actions(whole, tmp_path):
+    run = sticky(tmp_path, whole)
+    assert run.folder.status["state"] == "done" and run.folder.status["frames"] == 160
     one, two = ((r.path / "metrics.jsonl").read_bytes() for r in (run, whole))
     assert one != two
 

@@ -19,6 +19,7 @@ from vcrl.training.plan import make_plan
 
 SPEC = EnvSpec((2, 2, 1), Discrete(3))
 SEEDS = (3, 5)
+REST = [(1, "zeros"), (1, "first"), (2, "first"), (4, "zeros")]  # of stacks; every one is compiled by itself
 
 
 def length_of(seed):
@@ -225,8 +226,10 @@ def test_a_batch_is_halved_rounding_up_and_never_below_the_narrowest(width):
     assert widths == wanted[width] and min(widths) >= NARROWEST
 
 
-@pytest.mark.parametrize("fill", ["zeros", "first"])
-@pytest.mark.parametrize("stack", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("stack", "fill"),
+    [(2, "zeros"), (4, "first"), *(pytest.param(*rest, marks=pytest.mark.slow) for rest in REST)],
+)
 def test_stacks_on_the_device_are_those_of_lanes(stack, fill):
     """Over lost lives too, which start an episode of the learner within a game."""
     plan = planned(stack=stack, fill=fill)

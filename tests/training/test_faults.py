@@ -19,6 +19,8 @@ from vcrl.training.memory import out_of_memory
 from vcrl.training.plan import make_plan
 from vcrl.training.watch import Watch
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 
 def run(tmp_path, poison_at: int | None):
     plan = make_plan("vcr", "catch", (3, 5), 80, CHANGES, SCHEDULE)

@@ -10,6 +10,8 @@ from vcrl.core.errors import UserError
 from vcrl.runs import checkpoint
 from vcrl.training.run import load_run
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):

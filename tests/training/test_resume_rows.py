@@ -15,6 +15,7 @@ from vcrl.training.plan import make_plan
 
 SMALL = {"batch": 4, "hidden": 8, "value.atoms": 11, "n_step": 2, "learn_start": 30}
 CAPACITY = 40  # half of what is written, and no multiple of any save
+USUAL = {("wrapped", 7), ("wrapped", 40), ("all of it", 41)}  # of blocks; the others in `make slow`
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
@@ -148,8 +149,17 @@ def test_a_row_reaches_the_replay_once_and_none_where_there_is_none():
         np.testing.assert_array_equal(array, getattr(replay, name), err_msg=name)
 
 
-@pytest.mark.parametrize("block", [1, 7, 40, 41])
-@pytest.mark.parametrize("capacity", [40, 120], ids=["wrapped", "all of it"])
+# Every one has programs of its own.
+@pytest.mark.parametrize(
+    ("capacity", "block"),
+    [
+        pytest.param(
+            capacity, block, marks=[pytest.mark.slow] * ((name, block) not in USUAL), id=f"{name}-{block}"
+        )
+        for name, capacity in (("wrapped", 40), ("all of it", 120))
+        for block in (1, 7, 40, 41)
+    ],
+)
 def test_blocks_of_any_size_put_the_same_rows_together(tmp_path, monkeypatch, block, capacity):
     assert BLOCK > 41  # elsewhere here a replay is less than one block
     plan = planned("rainbow", capacity)

@@ -14,6 +14,8 @@ from vcrl.training.film import film
 from vcrl.training.memory import check_memory, need_in_bytes
 from vcrl.training.plan import make_plan
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):

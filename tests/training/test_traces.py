@@ -1,12 +1,18 @@
 """Nothing is compiled twice, and games that look alike share what is compiled."""
 
+import pytest
 from tiny import tiny
 
+from vcrl.training import engine as engine_module
 from vcrl.training.engine import engine_of
 
+pytestmark = pytest.mark.usefixtures("quick_compiles")
 
-def test_each_function_is_traced_once_in_a_whole_run_and_shared_between_games(tmp_path):
-    one, two = tiny(tmp_path, task="catch", steps=90), tiny(tmp_path, task="balloon", steps=90)
+
+def test_each_function_is_traced_once_in_a_whole_run_and_shared_between_games(tmp_path, monkeypatch):
+    # Traced anew, whatever ran before; what is compiled is what the other tests have.
+    monkeypatch.setattr(engine_module, "_engines", {})
+    one, two = tiny(tmp_path, task="catch"), tiny(tmp_path, task="balloon")
     engine = engine_of(one.plan)
     assert engine_of(two.plan) is engine
     sizes = {name: getattr(engine.lifted, name)._cache_size() for name in engine.lifted._fields}
