@@ -5,7 +5,8 @@
     python benchmarks/products.py --seeds 1 --capacity 2000 --steps 2      on a CPU: slow, to see that it runs
 
 Both programs are compiled from the same code and start from the same weights. Their last losses are printed too: those
-of other samples, since rounding moves priorities, but of the same size. On a CPU, too, one of them has halves here, which training never has there.
+of other samples, since rounding moves priorities, but of the same size. On a CPU, too, one of them has halves here,
+which training never has there.
 """
 
 from concurrent.futures import ThreadPoolExecutor
