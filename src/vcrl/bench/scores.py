@@ -158,14 +158,11 @@ def read_results(folder: Path) -> Found:
         runs: dict[Origin, None] = {}
         for number, row in enumerate(rows, start=2):
             try:
-                score = _own(row, "results", str(path), 1 + row["seeds"].count(","))
-                if ":" in row["seeds"]:
-                    first, last = row["seeds"].split(":")
-                    score = score._replace(
-                        seconds=float(row["wall_clock_s"] or "nan") / (int(last) - int(first))
-                    )
+                first, several, last = row["seeds"].partition(":")
+                count = int(last) - int(first) if several else 1 + row["seeds"].count(",")
+                score = _own(row, "results", str(path), count)
                 origin = _origin(row, "results", str(path))
-            except (*BAD, UserError, ZeroDivisionError) as error:
+            except (*BAD, UserError) as error:
                 found.left_out.append(f"{path}, line {number} is damaged ({_short(error)})")
                 continue
             if not math.isfinite(score.score):
