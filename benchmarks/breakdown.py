@@ -29,7 +29,6 @@ from midway import arguments, learn, midway
 
 # The first rule that fits the stack of an operation names its piece: a file and a function, either may be empty.
 RULES = (
-    ("", "_look_each.<locals>.one", "gather, shift, convert"),
     ("augment.py", "", "gather, shift, convert"),
     ("replay.py", "gather", "gather, shift, convert"),
     ("replay.py", "", "draw"),

@@ -1,12 +1,12 @@
-"""What products of halves gain on a GPU over those of float32: the updates of one agent step, both ways, in turns.
+"""What kernels and products of halves gain on a GPU over patches and products of float32: one agent step, in turns.
 
     python benchmarks/products.py                             vcr, ten seeds and one
     python benchmarks/products.py --method spr --seeds 5
     python benchmarks/products.py --seeds 1 --capacity 2000 --steps 2      on a CPU: slow, to see that it runs
 
 Both programs are compiled from the same code and start from the same weights. Their last losses are printed too: those
-of other samples, since rounding moves priorities, but of the same size. On a CPU, too, one of them has halves here,
-which training never has there.
+of other samples, since rounding moves priorities, but of the same size. On a CPU, too, one of them has kernels and
+halves here, which training never has there.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ import tyro
 from eager import timed
 from midway import arguments, midway
 
-from vcrl.nets import products
+from vcrl.nets import kernels, products
 from vcrl.training import engine
 
 
@@ -33,10 +33,11 @@ class Options:
 
 
 class Way:
-    """A training whose `learn` has one kind of products."""
+    """A training whose `learn` has one kind of convolutions and products."""
 
     def __init__(self, options: Options, count: int, halved: bool):
         products._halved = lambda weight, x: halved
+        kernels.available = lambda: halved
         engine._engines.clear()  # or the other way's program would be found there
         _, made, self.training = midway(options.method, "atari", count, options.capacity)
         self.updates = made.agent.updates_per_step

@@ -18,7 +18,7 @@ from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.core.types import Clock, Metrics, Segment
 from vcrl.methods.configs import RainbowConfig
-from vcrl.nets.augment import augment, to_float
+from vcrl.nets.augment import augment, to_float, views
 from vcrl.nets.encoders import LAYERS, Encoder, state_shape
 from vcrl.nets.heads import ContrastHead, QHead, RewardHead, prediction_head
 from vcrl.nets.layers import Linear, Stats
@@ -269,11 +269,12 @@ def _look(
     """
     online, boot, real = still(state.online), segment.boot_obs, segment.obs[1:]
     if state.target is None:
-        states = _encode(setup, online.encoder.look, k, jnp.concatenate([boot, boot, real]))
-        return states[: len(boot)], states[len(boot) : 2 * len(boot)], states[2 * len(boot) :]
+        chosen, worth, seen = _seen(setup, online.encoder, k, boot, boot, real)
+        return chosen, worth, seen
     one, two = jax.random.split(k)
-    states = _encode(setup, target.encoder.look, one, jnp.concatenate([boot, real]))
-    return _encode(setup, online.encoder.look, two, boot), states[: len(boot)], states[len(boot) :]
+    worth, seen = _seen(setup, target.encoder, one, boot, real)
+    (chosen,) = _seen(setup, online.encoder, two, boot)
+    return chosen, worth, seen
 
 
 def _bellman(
@@ -302,6 +303,13 @@ def _rl_loss(
     alive = segment.alive[setup.rl]
     each = setup.values.loss(taken, td_target[setup.rl])
     return jnp.sum(alive * each, axis=0) / jnp.maximum(jnp.sum(alive, axis=0), 1)
+
+
+def _seen(setup: Setup, encoder: Encoder, k: Array, *stacks: UInt8[Array, "_ B H W C"]) -> list[Array]:
+    """States of augmented stacks, of each array its own, where no gradient is wanted."""
+    draws = views(k, stacks, shift=setup.config.augment.shift, intensity=setup.config.augment.intensity)
+    found = encoder.look(draws)
+    return [x.reshape(*obs.shape[:2], *x.shape[1:]) for x, obs in zip(found, stacks, strict=True)]
 
 
 def _encode(

@@ -1,5 +1,9 @@
 """Random shift, crop and intensity: uint8 stacks in, floats in [0, 1] (times the intensity) out."""
 
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt8
@@ -17,43 +21,83 @@ def centre(obs: UInt8[Array, "*n H W C"], crop: int | None) -> Float[Array, "*n 
     return to_float(obs[..., top : top + crop, left : left + crop, :])
 
 
+class View(NamedTuple):
+    """Stacks that are still to be shifted or cropped, and lit; one draw each."""
+
+    obs: UInt8[Array, "B H W C"]
+    top: (
+        Int[Array, " B"] | None
+    )  # the first row that is shown, and the first column; None: all are, in their place
+    left: Int[Array, " B"] | None
+    light: Float[Array, " B"]  # what a byte is multiplied by
+
+
 def augment(
     key: Array, obs: UInt8[Array, "*n H W C"], *, shift: int, intensity: float, crop: int | None = None
 ) -> Float[Array, "*n h w C"]:
     """Shift each stack by up to `shift` pixels, edges repeated, and scale its brightness; one draw a stack.
 
-    The same as padding with the edge and cropping at random, done by index so that bytes move once and become floats
-    last. With `crop`, a random square of so many pixels a side is cut out instead. The brightness is
+    With `crop`, a random square of so many pixels a side is cut out instead. The brightness is
     1 + intensity * N(0, 1) clipped at two deviations, and is not clipped to [0, 1] again.
     """
-    *leading, height, width, channels = obs.shape
-    flat = obs.reshape(-1, height, width, channels)
+    (view,) = views(key, [obs], shift=shift, intensity=intensity, crop=crop)
+    images = picture(view, crop)
+    return images.reshape(*obs.shape[:-3], *images.shape[1:])
+
+
+def views(
+    key: Array,
+    stacks: Sequence[UInt8[Array, "... H W C"]],
+    *,
+    shift: int,
+    intensity: float,
+    crop: int | None = None,
+) -> list[View]:
+    """What `augment` draws for all of them, as if they were one array."""
+    flat = [obs.reshape(-1, *obs.shape[-3:]) for obs in stacks]
+    ends = list(accumulate(map(len, flat)))
     # One call of the generator for everything: each call costs a compiled loop of its own.
-    chance = jax.random.uniform(key, (3, len(flat), 1, 1), minval=1e-7, maxval=1.0)
+    chance = jax.random.uniform(key, (3, ends[-1], 1, 1), minval=1e-7, maxval=1.0)
+    top = left = None
     if shift or crop is not None:
-        # How many places there are, the first of them, and how many pixels are shown; of rows and of columns.
-        sides = [
-            (n - crop + 1, 0, crop) if crop is not None else (2 * shift + 1, -shift, n)
-            for n in (height, width)
-        ]
 
-        def lines(chance: Array, length: int, places: int, least: int, shown: int) -> Array:
-            offset = jnp.floor(chance * places).astype(jnp.int32) + least
-            return jnp.clip(jnp.arange(shown)[None] + offset, 0, length - 1)
+        def first(chance: Array, length: int) -> Array:
+            places, least = (length - crop + 1, 0) if crop is not None else (2 * shift + 1, -shift)
+            return jnp.floor(chance * places).astype(jnp.int32) + least
 
-        rows = lines(chance[0, :, :, 0], height, *sides[0])
-        columns = lines(chance[1, :, :, 0], width, *sides[1])
+        top, left = (first(chance[i, :, 0, 0], n) for i, n in enumerate(flat[0].shape[1:3]))
+    light = jnp.full(ends[-1], 1 / 255)
+    if intensity:
+        light = light * (1 + intensity * jnp.clip(jax.scipy.special.ndtri(chance[2, :, 0, 0]), -2, 2))
+
+    def part(x: Array | None, end: int, count: int) -> Array | None:
+        return None if x is None else x[end - count : end]
+
+    return [
+        View(obs, part(top, end, len(obs)), part(left, end, len(obs)), light[end - len(obs) : end])
+        for obs, end in zip(flat, ends, strict=True)
+    ]
+
+
+def picture(view: View, crop: int | None = None) -> Float[Array, "B h w C"]:
+    """The images that a view shows.
+
+    The same as padding with the edge and cropping, done by index so that bytes move once and become floats last.
+    """
+    count, *sides, channels = view.obs.shape
+    flat = view.obs.reshape(count, sides[0] * sides[1], channels)
+    if view.top is not None and view.left is not None:
+
+        def lines(first: Array, length: int) -> Array:
+            return jnp.clip(jnp.arange(crop or length)[None] + first[:, None], 0, length - 1)
+
+        rows, columns = lines(view.top, sides[0]), lines(view.left, sides[1])
         # One gather over pixels, not one over rows and one over columns: XLA fuses it into the patches of the first
         # convolution. On two CPU cores a whole update took 26 ms instead of 40.
-        pixel = (rows[:, :, None] * width + columns[:, None, :]).reshape(len(flat), -1)
-        flat = _pixels(flat.reshape(len(flat), -1, channels), pixel)
-        height, width = sides[0][2], sides[1][2]
-    brightness = jnp.full((len(flat), 1, 1), 1 / 255)
-    if intensity:
-        normal = jax.scipy.special.ndtri(chance[2])
-        brightness = brightness * (1 + intensity * jnp.clip(normal, -2, 2))
-    out = flat.reshape(len(flat), -1, channels).astype(jnp.float32) * brightness
-    return out.reshape(*leading, height, width, channels)
+        pixel = rows[:, :, None] * sides[1] + columns[:, None, :]
+        sides = pixel.shape[1:]
+        flat = _pixels(flat, pixel.reshape(count, sides[0] * sides[1]))
+    return (flat.astype(jnp.float32) * view.light[:, None, None]).reshape(count, *sides, channels)
 
 
 def _pixels(obs: UInt8[Array, "B P C"], at: Int[Array, "B p"]) -> UInt8[Array, "B p C"]:

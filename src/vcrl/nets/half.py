@@ -12,8 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from vcrl.nets.convolutions import widened
 from vcrl.nets.layers import Conv
-from vcrl.nets.products import END, cut_off, scale_of, widened
+from vcrl.nets.products import END, cut_off, scale_of
+
+WIDE = 8  # channels that tensor cores take at once
 
 
 def convolve(conv: Conv, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
@@ -23,7 +26,7 @@ def convolve(conv: Conv, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
     to 36 without one, and those filled up to 40.
     """
     x, weight, stride = conv.dense(x, grow=True)
-    weight, x = widened(weight, x)
+    weight, x = widened(weight, x, WIDE)
     return _convolve(stride, weight, conv.bias, x)
 
 

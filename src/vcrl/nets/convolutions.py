@@ -1,0 +1,38 @@
+"""Convolutions for the small batches of many seeds at once: kernels on a GPU, else a matrix product of patches."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vcrl.nets import kernels
+from vcrl.nets.products import linear
+
+
+def convolution(
+    stride: int, weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"]
+) -> Float[Array, "B h w O"]:
+    """Without padding and bias."""
+    size, outputs = len(weight), weight.shape[-1]
+    # Where somebody asks for more than float32, or for less, nothing is rounded behind their back.
+    exact = weight.dtype != jnp.float32 or x.dtype != jnp.float32
+    if size == 1 or outputs % kernels.LEAST or exact or not kernels.available():
+        return linear(weight.reshape(-1, outputs), patches(stride, size, x))
+    return kernels.convolution(stride, *widened(weight, x, kernels.LEAST))
+
+
+def patches(stride: int, size: int, x: Float[Array, "B H W I"]) -> Float[Array, "B h w kkI"]:
+    """What lies under the kernel at each of its places, as one vector."""
+    height, width = ((n - size) // stride + 1 for n in x.shape[1:3])
+    slices = [
+        x[:, i : i + (height - 1) * stride + 1 : stride, j : j + (width - 1) * stride + 1 : stride]
+        for i in range(size)
+        for j in range(size)
+    ]
+    return jnp.concatenate(slices, axis=-1)
+
+
+def widened(
+    weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"], wide: int
+) -> tuple[Float[Array, "k k i O"], Float[Array, "B H W i"]]:
+    """Both with channels of zeros, as many as make them a multiple of so many."""
+    none, missing = (0, 0), (0, -x.shape[-1] % wide)
+    return jnp.pad(weight, (none, none, missing, none)), jnp.pad(x, (none, none, none, missing))

@@ -1,0 +1,314 @@
+"""Convolutions as kernels of their own (Pallas, by way of Triton), for a GPU and many seeds: no patches in memory.
+
+Each program of a kernel makes the results of a few places of the images. What lies under one row of the convolution's
+kernel is contiguous in memory, whatever the stride, and is read in pieces whose length is a power of two. Factors are
+halves, with the ten bits that a TF32 product would read of a float32; sums are float32. On a CPU the same programs run
+one after the other, slowly, for tests.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jaxtyping import Array, Float, Int, UInt8
+
+from vcrl.nets.products import END, half, scale_of
+
+LEAST = 16  # numbers in a row that tensor cores take
+FEW = 4_000  # places
+MOST = 64
+FAR = 2.0**12  # where the largest gradient of an image lies among halves; sums are float32
+
+
+class Tiles(NamedTuple):
+    """How a kernel divides its work; found by trial on an H200, see docs/performance.md."""
+
+    places: int = 64  # of a program
+    warps: int = 4
+    stages: int = 3  # of loads that are under way
+
+
+MANY, SUMMING, SHIFTED = Tiles(128, 8), Tiles(32), Tiles(64, 2)
+
+
+class Window(NamedTuple):
+    """Where a convolution without padding looks. With a border, as if so many zeros were around the images."""
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    size: int
+    stride: int
+    border: int
+
+    @staticmethod
+    def over(images: Array, size: int, stride: int, border: int = 0) -> "Window":
+        batch, height, width, channels = images.shape
+        return Window(batch, height, width, channels, size, stride, border)
+
+    @property
+    def places(self) -> tuple[int, int]:
+        def along(length: int) -> int:
+            return (length + 2 * self.border - self.size) // self.stride + 1
+
+        return along(self.height), along(self.width)
+
+    @property
+    def count(self) -> int:
+        return self.batch * math.prod(self.places)
+
+    @property
+    def pieces(self) -> tuple[int, int]:
+        """Length and number of those that one row under the kernel, or with a border one pixel of it, is read in."""
+        row = self.channels * (1 if self.border else self.size)
+        length = _power(row, MOST)
+        return length, self.size * self.size * self.channels // length
+
+    def corner(self, place: Array) -> tuple[Array, Array, Array]:
+        """Image, row and column at which the window of each place begins."""
+        rows, columns = self.places
+        image, rest = lax.div(place, rows * columns), lax.rem(place, rows * columns)
+        row, column = lax.div(rest, columns), lax.rem(rest, columns)
+        return image, row * self.stride - self.border, column * self.stride - self.border
+
+
+def available() -> bool:
+    """Triton makes kernels for NVIDIA's GPUs from Ampere on (compute capability 8.0), and for AMD's."""
+    if jax.default_backend() != "gpu":
+        return False
+    major = str(getattr(jax.devices()[0], "compute_capability", "")).partition(".")[0]
+    return not major.isdigit() or int(major) >= 8
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def convolution(
+    stride: int, weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"]
+) -> Float[Array, "B h w O"]:
+    """Without padding and bias, with a gradient for both. Channels are multiples of LEAST on both sides."""
+    return _forward(stride, weight, x)[0]
+
+
+def _forward(stride: int, weight: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
+    weight, x = half(weight), half(x)
+    return convolve(stride, weight, x), (weight, x)
+
+
+def _backward(stride: int, kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    weight, x = kept
+    size, none = len(weight), (0, 0, 0)
+    scale = scale_of(gradient, FAR, (1, 2, 3))
+    # The way back is a convolution, too: between strides, and where windows never began, the gradient is zero.
+    sides = zip(x.shape[1:3], gradient.shape[1:3], strict=True)
+    left = [(0, n - (m - 1) * stride - size, stride - 1) for n, m in sides]
+    spread = lax.pad(gradient, jnp.zeros((), gradient.dtype), [none, *left, none])
+    turned = weight[::-1, ::-1].transpose(0, 1, 3, 2)
+    by_x = convolve(1, turned, spread, border=size - 1, scale=scale)
+    return by_weight(stride, size, x, gradient, scale), by_x
+
+
+convolution.defvjp(_forward, _backward)
+
+
+def convolve(
+    stride: int,
+    weight: Float[Array, "k k I O"],
+    x: Float[Array, "B H W I"],
+    *,
+    bias: Float[Array, " O"] | None = None,
+    border: int = 0,
+    scale: Float[Array, " B"] | None = None,
+    tiles: Tiles | None = None,
+) -> Float[Array, "B h w O"]:
+    """The sums, of halves, as float32. With a bias: their ReLU, as halves.
+
+    With a scale x is float32, of which each image is divided by its scale to become halves, and its sums multiplied.
+    """
+    window, outputs = Window.over(x, len(weight), stride, border), weight.shape[-1]
+    tiles = tiles or (Tiles() if window.count < FEW else MANY)
+    wide, (length, pieces) = _power(outputs, MOST), window.pieces
+
+    def kernel(x_ref: Any, weight_ref: Any, *refs: Any) -> None:
+        place = pl.program_id(0) * tiles.places + jnp.arange(tiles.places)
+        mine = pl.ds(pl.program_id(1) * wide, wide)
+        image, row, column = window.corner(jnp.minimum(place, window.count - 1))
+        start = ((image * window.height + row) * window.width + column) * window.channels
+        size = None if scale is None else triton.load(refs[0].at[image])[:, None]
+
+        def add(i: Array, total: Array) -> Array:
+            at, inside = _piece(window, row, column, i)
+            part = triton.load(x_ref.at[start[:, None] + at[None]], **_where(inside, length, x.dtype))
+            part = part if size is None else (part / size).astype(jnp.float16)
+            return total + triton.dot(part, triton.load(weight_ref.at[pl.ds(i * length, length), mine]))
+
+        total = lax.fori_loop(0, pieces, add, jnp.zeros((tiles.places, wide), jnp.float32))
+        total = total if size is None else total * size
+        if bias is not None:
+            total = jnp.clip(total + triton.load(refs[-2].at[mine])[None], 0.0, END)
+        _store(refs[-1], place, mine, total)
+
+    out = jax.ShapeDtypeStruct((window.count, outputs), jnp.float32 if bias is None else jnp.float16)
+    grid = (pl.cdiv(window.count, tiles.places), outputs // wide)
+    more = (array for array in (scale, bias) if array is not None)
+    factors = (x.reshape(-1), weight.reshape(-1, outputs).astype(jnp.float16), *more)
+    return _run(kernel, out, grid, tiles, *factors).reshape(window.batch, *window.places, outputs)
+
+
+def by_weight(
+    stride: int,
+    size: int,
+    x: Float[Array, "B H W I"],
+    gradient: Float[Array, "B h w O"],
+    scale: Float[Array, " B"],
+    tiles: Tiles = SUMMING,
+    steps: int = 8,
+) -> Float[Array, "k k I O"]:
+    """The gradient of a convolution's weight. Each program sums over some of the places, and all are added up."""
+    window, outputs = Window.over(x, size, stride), gradient.shape[-1]
+    wide, (length, pieces) = _power(outputs, MOST), window.pieces
+    parts = pl.cdiv(window.count, steps * tiles.places)
+
+    def kernel(x_ref: Any, gradient_ref: Any, scale_ref: Any, out_ref: Any) -> None:
+        i, part = pl.program_id(0), pl.program_id(2)
+        columns = pl.program_id(1) * wide + jnp.arange(wide)
+
+        def add(step: Array, total: Array) -> Array:
+            place = (part * steps + step) * tiles.places + jnp.arange(tiles.places)
+            image, row, column = window.corner(jnp.minimum(place, window.count - 1))
+            start = ((image * window.height + row) * window.width + column) * window.channels
+            at, _ = _piece(window, row, column, i)
+            seen = triton.load(x_ref.at[start[:, None] + at[None]])
+            inside = _where(place < window.count, wide, gradient.dtype)
+            pull = triton.load(gradient_ref.at[place[:, None] * outputs + columns[None]], **inside)
+            most = jnp.max(triton.load(scale_ref.at[image]))  # of the one or two images these places are of
+            return total + triton.dot(seen, (pull / most).astype(jnp.float16), trans_a=True) * most
+
+        total = lax.fori_loop(0, steps, add, jnp.zeros((length, wide), jnp.float32))
+        triton.store(out_ref.at[part, pl.ds(i * length, length), pl.ds(pl.program_id(1) * wide, wide)], total)
+
+    out = jax.ShapeDtypeStruct((parts, size * size * window.channels, outputs), jnp.float32)
+    grid = (pieces, outputs // wide, parts)
+    found = _run(kernel, out, grid, tiles, x.reshape(-1), gradient.reshape(-1), scale)
+    return jnp.sum(found, axis=0).reshape(size, size, window.channels, outputs)
+
+
+def convolve_shifted(
+    stride: int,
+    weight: Float[Array, "k k 4 O"],
+    bias: Float[Array, " O"],
+    obs: UInt8[Array, "B H W 4"],
+    top: Int[Array, " B"],
+    left: Int[Array, " B"],
+    brightness: Float[Array, " B"],
+    tiles: Tiles = SHIFTED,
+) -> Float[Array, "B h w O"]:
+    """The first layer of images that are shifted, edges repeated, and have a brightness: the ReLU of it, as halves.
+
+    The images themselves are never made: four bytes are read as one word from where they lie. A byte is a half's last
+    bits at 1,024, exactly.
+    """
+    window, outputs = Window.over(obs, len(weight), stride), weight.shape[-1]
+    size, words = len(weight), lax.bitcast_convert_type(obs, jnp.uint32).reshape(-1)
+    # Pieces of LEAST taps, each of its four channels in turn.
+    ordered = weight.reshape(-1, LEAST, 4, outputs).transpose(0, 2, 1, 3).reshape(-1, outputs)
+    pieces = size * size // LEAST
+
+    def kernel(
+        words_ref: Any,
+        weight_ref: Any,
+        bias_ref: Any,
+        top_ref: Any,
+        left_ref: Any,
+        light_ref: Any,
+        out_ref: Any,
+    ) -> None:
+        place = pl.program_id(0) * tiles.places + jnp.arange(tiles.places)
+        image, row, column = window.corner(jnp.minimum(place, window.count - 1))
+        row, column = row + triton.load(top_ref.at[image]), column + triton.load(left_ref.at[image])
+        start = image * (window.height * window.width)
+        mine = pl.ds(0, outputs)
+
+        def add(i: Array, total: Array) -> Array:
+            tap = i * LEAST + jnp.arange(LEAST)
+            y = jnp.clip(row[:, None] + lax.div(tap, size)[None], 0, window.height - 1)
+            x = jnp.clip(column[:, None] + lax.rem(tap, size)[None], 0, window.width - 1)
+            word = triton.load(words_ref.at[start[:, None] + y * window.width + x])
+            for channel in range(4):
+                bits = ((word >> (8 * channel)) & 0xFF | 0x6400).astype(jnp.uint16)
+                byte = lax.bitcast_convert_type(bits, jnp.float16) - jnp.float16(1024)
+                rows = pl.ds((i * 4 + channel) * LEAST, LEAST)
+                total += triton.dot(byte, triton.load(weight_ref.at[rows, mine]))
+            return total
+
+        total = lax.fori_loop(0, pieces, add, jnp.zeros((tiles.places, outputs), jnp.float32))
+        light = triton.load(light_ref.at[image])[:, None]
+        _store(out_ref, place, mine, jnp.clip(total * light + triton.load(bias_ref.at[mine])[None], 0.0, END))
+
+    out = jax.ShapeDtypeStruct((window.count, outputs), jnp.float16)
+    factors = (words, ordered.astype(jnp.float16), bias, top, left, brightness)
+    found = _run(kernel, out, (pl.cdiv(window.count, tiles.places),), tiles, *factors)
+    return found.reshape(window.batch, *window.places, outputs)
+
+
+def fit(weight: Float[Array, "k k I O"]) -> bool:
+    """Whether rows under the kernel, and outputs, come in pieces that tensor cores take."""
+    size, _, inputs, outputs = weight.shape
+    return size * inputs % LEAST == outputs % LEAST == 0
+
+
+def fit_shifted(weight: Float[Array, "k k I O"]) -> bool:
+    """Whether `convolve_shifted` can be asked: four channels, whole pieces of taps, few outputs."""
+    size, _, inputs, outputs = weight.shape
+    return inputs == 4 and size * size % LEAST == 0 and outputs in (16, 32, 64)
+
+
+def _piece(window: Window, row: Array, column: Array, i: Array) -> tuple[Array, Array | None]:
+    """Where the i-th piece under the kernel lies, seen from its first pixel, and whether that is inside the image."""
+    length, _ = window.pieces
+    if not window.border:
+        each = window.size * window.channels // length
+        at = lax.div(i, each) * (window.width * window.channels) + lax.rem(i, each) * length
+        return at + jnp.arange(length), None
+    each = window.channels // length
+    tap = lax.div(i, each)
+    down, across = lax.div(tap, window.size), lax.rem(tap, window.size)
+    at = (down * window.width + across) * window.channels + lax.rem(i, each) * length
+    y, x = row + down, column + across
+    return at + jnp.arange(length), (y >= 0) & (y < window.height) & (x >= 0) & (x < window.width)
+
+
+def _where(inside: Array | None, width: int, kind: Any) -> dict[str, Any]:
+    """What a load of so many rows is told, some of which count as zero."""
+    if inside is None:
+        return {}
+    return {"mask": jnp.broadcast_to(inside[:, None], (len(inside), width)), "other": jnp.zeros((), kind)}
+
+
+def _store(out_ref: Any, place: Array, mine: Any, total: Array) -> None:
+    mask = jnp.broadcast_to((place < out_ref.shape[0])[:, None], total.shape)
+    columns = mine.start + jnp.arange(mine.size)
+    triton.store(out_ref.at[place[:, None], columns[None]], total.astype(out_ref.dtype), mask=mask)
+
+
+def _power(n: int, most: int) -> int:
+    """The largest power of two that divides n."""
+    return min(n & -n, most)
+
+
+def _run(kernel: Callable[..., None], out: Any, grid: tuple[int, ...], tiles: Tiles, *arrays: Array) -> Array:
+    if 0 in out.shape:  # no images
+        return jnp.zeros(out.shape, out.dtype)
+    call = pl.pallas_call(
+        kernel,
+        out,
+        grid=grid,
+        interpret=jax.devices()[0].platform != "gpu",
+        compiler_params=triton.CompilerParams(num_warps=tiles.warps, num_stages=tiles.stages),
+    )
+    return call(*arrays)
