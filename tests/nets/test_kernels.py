@@ -71,6 +71,21 @@ def test_numbers_that_halves_hold_come_out_exactly(gpu, shape):
         assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("constant", [1, 5, 16, 20])
+def test_constants_get_no_gradient_and_all_else_does(gpu, constant):
+    """Of 36 channels, filled up to 48, as many are left out as make whole pieces."""
+    weight, x, pull = some(3, 1, 36)
+    wanted, found = (
+        both_ways(partial(way, 1), weight, x, pull)
+        for way in (plain, lambda stride, weight, x: convolution(stride, weight, x, constant))
+    )
+    for a, b in zip(
+        [*found[:2], found[2][..., :-constant]], [*wanted[:2], wanted[2][..., :-constant]], strict=True
+    ):
+        assert_allclose(a, b, atol=1e-3 * float(jnp.abs(b).max()))
+    assert_array_equal(found[2][..., 36 - 16 * ((constant + 12) // 16) + 12 :], 0.0)
+
+
 def test_an_image_with_a_small_gradient_is_as_precise_as_one_with_a_large_one(gpu):
     """A factor of 1e12 between them, far beyond the range of a half."""
     weight, x, pull = some(3, 1, 16)
@@ -146,7 +161,9 @@ def test_imagination_is_off_by_little_more_than_by_tf32(monkeypatch, tf32):
     wanted = jax.random.normal(jax.random.key(3), (6, *start.shape)) / start.size
 
     def results(way):
-        monkeypatch.setattr("vcrl.nets.layers.convolution", way)
+        monkeypatch.setattr(
+            "vcrl.nets.layers.convolution", lambda *x: way(*x[:3]) if way is not convolution else way(*x)
+        )
 
         def loss(model, start):
             states = imagine(model, start, actions, model.stats(), learning=True)[0]

@@ -87,20 +87,23 @@ def available() -> bool:
     return not major.isdigit() or int(major) >= 8
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def convolution(
-    stride: int, weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"]
+    stride: int, constant: int, weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"]
 ) -> Float[Array, "B h w O"]:
-    """Without padding and bias, with a gradient for both. Channels are multiples of LEAST on both sides."""
-    return _forward(stride, weight, x)[0]
+    """Without padding and bias, with a gradient for both. Channels are multiples of LEAST on both sides.
+
+    The last so many channels are constants: their gradient, which nobody wants, is zero.
+    """
+    return _forward(stride, constant, weight, x)[0]
 
 
-def _forward(stride: int, weight: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
+def _forward(stride: int, _: int, weight: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
     weight, x = half(weight), half(x)
     return convolve(stride, weight, x), (weight, x)
 
 
-def _backward(stride: int, kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+def _backward(stride: int, constant: int, kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     weight, x = kept
     size, none = len(weight), (0, 0, 0)
     scale = scale_of(gradient, FAR, (1, 2, 3))
@@ -108,8 +111,10 @@ def _backward(stride: int, kept: tuple[Array, Array], gradient: Array) -> tuple[
     sides = zip(x.shape[1:3], gradient.shape[1:3], strict=True)
     left = [(0, n - (m - 1) * stride - size, stride - 1) for n, m in sides]
     spread = lax.pad(gradient, jnp.zeros((), gradient.dtype), [none, *left, none])
-    turned = weight[::-1, ::-1].transpose(0, 1, 3, 2)
+    left_out = constant - constant % LEAST
+    turned = weight[::-1, ::-1, : x.shape[-1] - left_out].transpose(0, 1, 3, 2)
     by_x = convolve(1, turned, spread, border=size - 1, scale=scale)
+    by_x = jnp.pad(by_x, ((0, 0), (0, 0), (0, 0), (0, left_out)))
     return by_weight(stride, size, x, gradient, scale), by_x
 
 

@@ -1,6 +1,7 @@
 """The layers everything is built from: Equinox modules that hold arrays and static fields only."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -100,7 +101,9 @@ class NoisyLinear(eqx.Module):
         """The layer under this standard-normal noise: a number for each input, then one for each output."""
         inputs = self.weight.shape[0]
         # f(x) = sign(x) sqrt|x|, of Fortunato et al.
-        noise = noise / jnp.sqrt(jnp.maximum(jnp.abs(noise), 1e-12))
+        noise = jax.lax.optimization_barrier(
+            noise / jnp.sqrt(jnp.maximum(jnp.abs(noise), 1e-12))
+        )  # once, not everywhere
         into, out = noise[:inputs], noise[inputs:]
         return Linear(
             self.weight + self.weight_sigma * into[:, None] * out[None, :], self.bias + self.bias_sigma * out
@@ -148,10 +151,11 @@ class Conv(eqx.Module):
         )
         return Conv(weight.reshape(shape), bias, stride, padding)
 
-    def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
+    def __call__(self, x: Float[Array, "B H W I"], constant: int = 0) -> Float[Array, "B h w O"]:
+        """Of the last `constant` channels of x nobody wants a gradient; then there is no stride."""
         x, weight, stride = self.dense(x)
-        out = convolution(stride, weight, x)
-        return out + jnp.broadcast_to(self.bias, out.shape)
+        out = convolution(stride, weight, x, constant)
+        return out + spread(self.bias, out.shape)
 
     def dense(self, x: Float[Array, "B H W I"], grow: bool = False) -> tuple[Array, Array, int]:
         """Image, weight and stride of the same convolution without padding and, where possible, without stride.
@@ -190,6 +194,25 @@ def _fold(x: Float[Array, "B H W C"], tile: int) -> Float[Array, "B h w c"]:
     batch, height, width, channels = x.shape
     x = x.reshape(batch, height // tile, tile, width // tile, tile, channels)
     return x.transpose(0, 1, 3, 2, 4, 5).reshape(batch, height // tile, width // tile, tile * tile * channels)
+
+
+def spread(v: Float[Array, " C"], shape: tuple[int, ...]) -> Float[Array, "*n C"]:
+    """The same at every place."""
+    return _spread(shape, v) if jax.default_backend() == "gpu" else jnp.broadcast_to(v, shape)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _spread(shape: tuple[int, ...], v: Array) -> Array:
+    return jnp.broadcast_to(v, shape)
+
+
+def _gathered(shape: tuple[int, ...], _: None, gradient: Array) -> tuple[Array]:
+    """Image by image, then the images: one sum over all places keeps few of a GPU's processors busy."""
+    each = jnp.sum(gradient, axis=tuple(range(1, len(shape) - 1)))
+    return (jnp.sum(jax.lax.optimization_barrier(each), axis=0),)
+
+
+_spread.defvjp(lambda shape, v: (_spread(shape, v), None), _gathered)
 
 
 class Stats(NamedTuple):
@@ -232,7 +255,7 @@ class BatchNorm(eqx.Module):
             )
             stats = jax.lax.stop_gradient(new)
         mean, inverse, scale, bias = (
-            jnp.broadcast_to(v, x.shape) for v in (mean, jax.lax.rsqrt(var + epsilon), self.scale, self.bias)
+            spread(v, x.shape) for v in (mean, jax.lax.rsqrt(var + epsilon), self.scale, self.bias)
         )
         return (x - mean) * inverse * scale + bias, stats
 

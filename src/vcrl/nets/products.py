@@ -42,8 +42,8 @@ def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]
     weight, x = kept
     scale = scale_of(gradient, 16.0)  # and a sum over as many outputs as there are stays in range
     gradient = (gradient / scale).astype(jnp.float16)
-    by_weight = jnp.matmul(x.T, gradient, preferred_element_type=jnp.float32)
-    by_x = cut_off(jnp.matmul(gradient, weight.T).astype(jnp.float32))
+    by_weight = jnp.einsum("bi,bo->io", x, gradient, preferred_element_type=jnp.float32)
+    by_x = cut_off(jnp.einsum("bo,io->bi", gradient, weight).astype(jnp.float32))
     return by_weight * scale, by_x * scale
 
 

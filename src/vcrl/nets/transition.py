@@ -46,7 +46,7 @@ class Transition(eqx.Module):
     ) -> tuple[Float[Array, "B H W C"], Stats]:
         planes = jax.nn.one_hot(action, self.actions)[:, None, None, :]
         planes = jnp.broadcast_to(planes, (*state.shape[:3], self.actions))
-        hidden = jax.nn.relu(self.conv1(jnp.concatenate([state, planes], axis=-1)))
+        hidden = jax.nn.relu(self.conv1(jnp.concatenate([state, planes], axis=-1), constant=self.actions))
         hidden, stats = self.norm(hidden, stats, learning)
         return renormalise(jax.nn.relu(self.conv2(hidden))), stats
 
