@@ -6,7 +6,8 @@
 
 Both programs are compiled from the same code and start from the same weights. Their last losses are printed too: those
 of other samples, since rounding moves priorities, but of the same size. On a CPU, too, one of them has kernels and
-halves here, which training never has there.
+halves here, which training never has there. What else differs between a GPU and a CPU, such as the order of sums over
+places, is the same in both programs.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -18,7 +18,7 @@ from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.core.types import Clock, Metrics, Segment
 from vcrl.methods.configs import RainbowConfig
-from vcrl.nets.augment import augment, to_float, views
+from vcrl.nets.augment import augment, drawn_for, to_float
 from vcrl.nets.encoders import LAYERS, Encoder, state_shape
 from vcrl.nets.heads import ContrastHead, QHead, RewardHead, prediction_head
 from vcrl.nets.layers import Linear, Stats
@@ -307,7 +307,7 @@ def _rl_loss(
 
 def _seen(setup: Setup, encoder: Encoder, k: Array, *stacks: UInt8[Array, "_ B H W C"]) -> list[Array]:
     """States of augmented stacks, of each array its own, where no gradient is wanted."""
-    draws = views(k, stacks, shift=setup.config.augment.shift, intensity=setup.config.augment.intensity)
+    draws = drawn_for(k, stacks, shift=setup.config.augment.shift, intensity=setup.config.augment.intensity)
     found = encoder.look(draws)
     return [x.reshape(*obs.shape[:2], *x.shape[1:]) for x, obs in zip(found, stacks, strict=True)]
 

@@ -21,14 +21,12 @@ def centre(obs: UInt8[Array, "*n H W C"], crop: int | None) -> Float[Array, "*n 
     return to_float(obs[..., top : top + crop, left : left + crop, :])
 
 
-class View(NamedTuple):
-    """Stacks that are still to be shifted or cropped, and lit; one draw each."""
+class Drawn(NamedTuple):
+    """Stacks that are still to be shifted or cropped, and lit, with what was drawn for each."""
 
     obs: UInt8[Array, "B H W C"]
-    top: (
-        Int[Array, " B"] | None
-    )  # the first row that is shown, and the first column; None: all are, in their place
-    left: Int[Array, " B"] | None
+    top: Int[Array, " B"] | None  # the first row that is shown; None: all are, in their place
+    left: Int[Array, " B"] | None  # likewise the first column
     light: Float[Array, " B"]  # what a byte is multiplied by
 
 
@@ -40,19 +38,19 @@ def augment(
     With `crop`, a random square of so many pixels a side is cut out instead. The brightness is
     1 + intensity * N(0, 1) clipped at two deviations, and is not clipped to [0, 1] again.
     """
-    (view,) = views(key, [obs], shift=shift, intensity=intensity, crop=crop)
-    images = picture(view, crop)
+    (drawn,) = drawn_for(key, [obs], shift=shift, intensity=intensity, crop=crop)
+    images = picture(drawn, crop)
     return images.reshape(*obs.shape[:-3], *images.shape[1:])
 
 
-def views(
+def drawn_for(
     key: Array,
     stacks: Sequence[UInt8[Array, "... H W C"]],
     *,
     shift: int,
     intensity: float,
     crop: int | None = None,
-) -> list[View]:
+) -> list[Drawn]:
     """What `augment` draws for all of them, as if they were one array."""
     flat = [obs.reshape(-1, *obs.shape[-3:]) for obs in stacks]
     ends = list(accumulate(map(len, flat)))
@@ -74,30 +72,30 @@ def views(
         return None if x is None else x[end - count : end]
 
     return [
-        View(obs, part(top, end, len(obs)), part(left, end, len(obs)), light[end - len(obs) : end])
+        Drawn(obs, part(top, end, len(obs)), part(left, end, len(obs)), light[end - len(obs) : end])
         for obs, end in zip(flat, ends, strict=True)
     ]
 
 
-def picture(view: View, crop: int | None = None) -> Float[Array, "B h w C"]:
-    """The images that a view shows.
+def picture(drawn: Drawn, crop: int | None = None) -> Float[Array, "B h w C"]:
+    """The images that come of it.
 
     The same as padding with the edge and cropping, done by index so that bytes move once and become floats last.
     """
-    count, *sides, channels = view.obs.shape
-    flat = view.obs.reshape(count, sides[0] * sides[1], channels)
-    if view.top is not None and view.left is not None:
+    count, *sides, channels = drawn.obs.shape
+    flat = drawn.obs.reshape(count, sides[0] * sides[1], channels)
+    if drawn.top is not None and drawn.left is not None:
 
         def lines(first: Array, length: int) -> Array:
             return jnp.clip(jnp.arange(crop or length)[None] + first[:, None], 0, length - 1)
 
-        rows, columns = lines(view.top, sides[0]), lines(view.left, sides[1])
+        rows, columns = lines(drawn.top, sides[0]), lines(drawn.left, sides[1])
         # One gather over pixels, not one over rows and one over columns: XLA fuses it into the patches of the first
         # convolution. On two CPU cores a whole update took 26 ms instead of 40.
         pixel = rows[:, :, None] * sides[1] + columns[:, None, :]
         sides = pixel.shape[1:]
         flat = _pixels(flat, pixel.reshape(count, sides[0] * sides[1]))
-    return (flat.astype(jnp.float32) * view.light[:, None, None]).reshape(count, *sides, channels)
+    return (flat.astype(jnp.float32) * drawn.light[:, None, None]).reshape(count, *sides, channels)
 
 
 def _pixels(obs: UInt8[Array, "B P C"], at: Int[Array, "B p"]) -> UInt8[Array, "B p C"]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vcrl.nets import kernels
-from vcrl.nets.augment import View, picture
+from vcrl.nets.augment import Drawn, picture
 from vcrl.nets.convolutions import widened
 from vcrl.nets.half import convolve, in_halves
 from vcrl.nets.layers import Conv, pads, renormalise
@@ -62,39 +62,44 @@ class Encoder(eqx.Module):
         return in_halves(convolved, self, obs) if self.alone else self.glance(obs)
 
     def glance(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
-        """The same by matrix products, which many seeds do at once: the way to look at few images, as in acting."""
+        """The same for all seeds at once, even if they learn one by one: for few images, as in acting."""
         for conv in self.convs:
             obs = jax.nn.relu(conv(obs))
         return renormalise(obs) if self.renormalised else obs
 
-    def look(self, views: Sequence[View]) -> list[Float[Array, "B h w c"]]:
-        """The same states of augmented images where no gradient is wanted, which is where most images are.
+    def look(self, draws: Sequence[Drawn]) -> list[Float[Array, "B h w c"]]:
+        """The same states, of stacks that are shifted and not cropped, where no gradient is wanted: most images.
 
         On a GPU half precision loses little there: products of float32 keep ten bits of each factor, as many as a half
         has, and what is stored between the layers is half as large. The states themselves keep ten bits, too.
         """
         if kernels.available():
-            return [_kernels(self, view) for view in views]
-        if len(views) == 1:
-            return [self(picture(views[0]))]
+            return [_kernels(self, drawn) for drawn in draws]
+        if len(draws) == 1:
+            return [self(picture(draws[0]))]
         # Not one array after the other: few large products suit a CPU best.
-        states = self(picture(jax.tree.map(lambda *x: jnp.concatenate(x), *views)))
-        return jnp.split(states, list(accumulate(len(view.obs) for view in views))[:-1])
+        states = self(picture(jax.tree.map(lambda *x: jnp.concatenate(x), *draws)))
+        return jnp.split(states, list(accumulate(len(drawn.obs) for drawn in draws))[:-1])
 
 
-def _kernels(encoder: Encoder, view: View) -> Float[Array, "B h w c"]:
+def _kernels(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:
     """All layers as kernels; the first reads the stacks as they are, where it can."""
     first, *rest = encoder.convs
     if first.padding == 0 and kernels.fit_shifted(first.weight):
-        top, left = (jnp.zeros(len(view.obs), jnp.int32) if x is None else x for x in (view.top, view.left))
-        x = kernels.convolve_shifted(first.stride, first.weight, first.bias, view.obs, top, left, view.light)
+        top, left = (
+            jnp.zeros(len(drawn.obs), jnp.int32) if x is None else x for x in (drawn.top, drawn.left)
+        )
+        x = kernels.convolve_shifted(
+            first.stride, first.weight, first.bias, drawn.obs, top, left, drawn.light
+        )
     else:
-        x, rest = picture(view).astype(jnp.float16), encoder.convs
+        x, rest = picture(drawn).astype(jnp.float16), encoder.convs
     for conv in rest:
         weight, stride = conv.weight, conv.stride
         if conv.padding or not kernels.fit(weight):
             x, weight, stride = conv.dense(x)
             weight, x = widened(weight, x, kernels.LEAST)
+        assert kernels.fit(weight), f"{weight.shape[-1]} outputs: a multiple of {kernels.LEAST} is needed"
         x = kernels.convolve(stride, weight, x, bias=conv.bias)
     x = x.astype(jnp.float32)
     return renormalise(x) if encoder.renormalised else x

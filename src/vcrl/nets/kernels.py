@@ -93,7 +93,7 @@ def convolution(
 ) -> Float[Array, "B h w O"]:
     """Without padding and bias, with a gradient for both. Channels are multiples of LEAST on both sides.
 
-    The last so many channels are constants: their gradient, which nobody wants, is zero.
+    The last so many channels are constants, whose gradient nobody wants: whole pieces of them are left out of it.
     """
     return _forward(stride, constant, weight, x)[0]
 
@@ -155,13 +155,13 @@ def convolve(
         total = lax.fori_loop(0, pieces, add, jnp.zeros((tiles.places, wide), jnp.float32))
         total = total if size is None else total * size
         if bias is not None:
-            total = jnp.clip(total + triton.load(refs[-2].at[mine])[None], 0.0, END)
+            total = _relu(total + triton.load(refs[-2].at[mine])[None])
         _store(refs[-1], place, mine, total)
 
     out = jax.ShapeDtypeStruct((window.count, outputs), jnp.float32 if bias is None else jnp.float16)
     grid = (pl.cdiv(window.count, tiles.places), outputs // wide)
     more = (array for array in (scale, bias) if array is not None)
-    factors = (x.reshape(-1), weight.reshape(-1, outputs).astype(jnp.float16), *more)
+    factors = (x.reshape(-1), half(weight).reshape(-1, outputs), *more)
     return _run(kernel, out, grid, tiles, *factors).reshape(window.batch, *window.places, outputs)
 
 
@@ -191,7 +191,8 @@ def by_weight(
             seen = triton.load(x_ref.at[start[:, None] + at[None]])
             inside = _where(place < window.count, wide, gradient.dtype)
             pull = triton.load(gradient_ref.at[place[:, None] * outputs + columns[None]], **inside)
-            most = jnp.max(triton.load(scale_ref.at[image]))  # of the one or two images these places are of
+            # Of the few images these places are of. A scale that is no number may get lost, its gradient does not.
+            most = jnp.max(triton.load(scale_ref.at[image]))
             return total + triton.dot(seen, (pull / most).astype(jnp.float16), trans_a=True) * most
 
         total = lax.fori_loop(0, steps, add, jnp.zeros((length, wide), jnp.float32))
@@ -253,10 +254,10 @@ def convolve_shifted(
 
         total = lax.fori_loop(0, pieces, add, jnp.zeros((tiles.places, outputs), jnp.float32))
         light = triton.load(light_ref.at[image])[:, None]
-        _store(out_ref, place, mine, jnp.clip(total * light + triton.load(bias_ref.at[mine])[None], 0.0, END))
+        _store(out_ref, place, mine, _relu(total * light + triton.load(bias_ref.at[mine])[None]))
 
     out = jax.ShapeDtypeStruct((window.count, outputs), jnp.float16)
-    factors = (words, ordered.astype(jnp.float16), bias, top, left, brightness)
+    factors = (words, half(ordered), bias, top, left, brightness)
     found = _run(kernel, out, (pl.cdiv(window.count, tiles.places),), tiles, *factors)
     return found.reshape(window.batch, *window.places, outputs)
 
@@ -301,9 +302,19 @@ def _store(out_ref: Any, place: Array, mine: Any, total: Array) -> None:
     triton.store(out_ref.at[place[:, None], columns[None]], total.astype(out_ref.dtype), mask=mask)
 
 
+def _relu(x: Array) -> Array:
+    """Up to what a half can hold. By comparisons: Triton's minimum and maximum would make a number of what is none."""
+    return jnp.where(x < 0, 0.0, jnp.where(x > END, END, x))
+
+
 def _power(n: int, most: int) -> int:
-    """The largest power of two that divides n."""
+    """The largest power of two that divides n, up to `most`."""
     return min(n & -n, most)
+
+
+def interpreted() -> bool:
+    """Whether a kernel's programs run one after the other, as any function does."""
+    return jax.devices()[0].platform != "gpu"
 
 
 def _run(kernel: Callable[..., None], out: Any, grid: tuple[int, ...], tiles: Tiles, *arrays: Array) -> Array:
@@ -313,7 +324,7 @@ def _run(kernel: Callable[..., None], out: Any, grid: tuple[int, ...], tiles: Ti
         kernel,
         out,
         grid=grid,
-        interpret=jax.devices()[0].platform != "gpu",
+        interpret=interpreted(),
         compiler_params=triton.CompilerParams(num_warps=tiles.warps, num_stages=tiles.stages),
     )
     return call(*arrays)

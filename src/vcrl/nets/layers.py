@@ -101,9 +101,9 @@ class NoisyLinear(eqx.Module):
         """The layer under this standard-normal noise: a number for each input, then one for each output."""
         inputs = self.weight.shape[0]
         # f(x) = sign(x) sqrt|x|, of Fortunato et al.
-        noise = jax.lax.optimization_barrier(
-            noise / jnp.sqrt(jnp.maximum(jnp.abs(noise), 1e-12))
-        )  # once, not everywhere
+        noise = noise / jnp.sqrt(jnp.maximum(jnp.abs(noise), 1e-12))
+        # Here, not anew at every weight.
+        noise = jax.lax.optimization_barrier(noise)
         into, out = noise[:inputs], noise[inputs:]
         return Linear(
             self.weight + self.weight_sigma * into[:, None] * out[None, :], self.bias + self.bias_sigma * out
@@ -152,7 +152,8 @@ class Conv(eqx.Module):
         return Conv(weight.reshape(shape), bias, stride, padding)
 
     def __call__(self, x: Float[Array, "B H W I"], constant: int = 0) -> Float[Array, "B h w O"]:
-        """Of the last `constant` channels of x nobody wants a gradient; then there is no stride."""
+        """Of the last `constant` channels of x nobody wants a gradient."""
+        assert not constant or self.stride == 1, "a stride would be folded into the channels"
         x, weight, stride = self.dense(x)
         out = convolution(stride, weight, x, constant)
         return out + spread(self.bias, out.shape)
@@ -196,8 +197,8 @@ def _fold(x: Float[Array, "B H W C"], tile: int) -> Float[Array, "B h w c"]:
     return x.transpose(0, 1, 3, 2, 4, 5).reshape(batch, height // tile, width // tile, tile * tile * channels)
 
 
-def spread(v: Float[Array, " C"], shape: tuple[int, ...]) -> Float[Array, "*n C"]:
-    """The same at every place."""
+def spread(v: Float[Array, " C"], shape: tuple[int, ...]) -> Float[Array, "B *n C"]:
+    """The same at every place of every image."""
     return _spread(shape, v) if jax.default_backend() == "gpu" else jnp.broadcast_to(v, shape)
 
 
