@@ -1,0 +1,33 @@
+"""What a GPU would be given, as far as a CPU can tell: every family's learning is lowered for one, kernels included."""
+
+import jax
+import numpy as np
+import pytest
+
+from vcrl.nets import kernels
+from vcrl.training import engine
+from vcrl.training.lift import no_row
+from vcrl.training.plan import make_plan
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "task"),
+    [
+        *((m, "pong") for m in ("rainbow", "der", "otr", "curl", "drq", "playvirtual", "spr-reward", "vcr")),
+        *((m, "catch") for m in ("rainbow", "vcr")),
+        *((m, "reach") for m in ("sac", "vcr")),
+    ],
+)
+def test_learning_is_lowered_with_kernels_and_no_convolution_of_the_library(monkeypatch, method, task):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(kernels, "interpreted", lambda: False)
+    monkeypatch.setattr(engine, "keep_compiled", lambda: None)
+    monkeypatch.setattr(engine, "_engines", {})
+    plan = make_plan(method, task, range(2), None, {"replay.capacity": 500})
+    lifted, seeds = engine.engine_of(plan).lifted, np.arange(2, dtype=np.int32)
+    state, replay = jax.eval_shape(lifted.init, seeds), jax.eval_shape(lifted.empty, seeds)
+    arguments = (state, replay, no_row(plan.task.spec, 2), np.zeros(4, np.int32), seeds)
+    text = lifted.learn.trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("xla.gpu.triton") > 3
+    assert "stablehlo.convolution" not in text
