@@ -21,8 +21,8 @@ from jaxtyping import Array, Float, Int, UInt8
 from vcrl.nets.products import END, half, scale_of
 
 LEAST = 16  # numbers in a row that tensor cores take
-FEW = 4_000  # places
-MOST = 64
+FEW = 4_000  # places, below which smaller tiles keep more processors busy
+MOST = 64  # numbers in a row, and outputs, of one tile
 FAR = 2.0**12  # where the largest gradient of an image lies among halves; sums are float32
 
 
