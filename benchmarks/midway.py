@@ -40,13 +40,13 @@ def midway(method: str, shape: str, count: int, capacity: int) -> tuple[Plan, En
 
 
 def learn(engine: Engine, training: Training) -> Any:
-    """The updates of one agent step, to which no row is brought; what they tell."""
-    training.state, training.replay, metrics = engine.lifted.learn(*arguments(training))
-    return metrics
+    """The updates of one agent step, to which no row is brought; what the last of them tells."""
+    row = no_row(training.lanes.env.spec, len(training.seeds))
+    return training.learn(engine.agent.updates_per_step, row, training.now)[-1]
 
 
 def arguments(training: Training) -> tuple[Any, ...]:
-    """Those of `learn`."""
+    """Those of `Lifted.learn`: one update."""
     spec = training.lanes.env.spec
     return training.state, training.replay, no_row(spec, len(training.seeds)), training.now, training.seeds
 

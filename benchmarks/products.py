@@ -28,7 +28,7 @@ from vcrl.training import engine
 class Options:
     method: str = "vcr"
     seeds: tuple[int, ...] = (10, 1)
-    steps: int = 60  # agent steps a turn
+    updates: int = 120  # a turn
     turns: int = 4
     capacity: int = 10_000  # of the replay
 
@@ -41,7 +41,6 @@ class Way:
         kernels.available = lambda: halved
         engine._engines.clear()  # or the other way's program would be found there
         _, made, self.training = midway(options.method, "atari", count, options.capacity)
-        self.updates = made.agent.updates_per_step
         self.lowered = made.lifted.learn.lower(*arguments(self.training))
         self.program: Any = None
         self.metrics: Any = None
@@ -52,11 +51,11 @@ class Way:
     def once(self) -> None:
         training = self.training
         training.state, training.replay, self.metrics = self.program(*arguments(training))
-        training.updates += self.updates
+        training.updates += 1
 
-    def milliseconds(self, steps: int) -> float:
+    def milliseconds(self, updates: int) -> float:
         """Of one update."""
-        return timed(self.once, steps, lambda: jax.block_until_ready(self.metrics)) / self.updates
+        return timed(self.once, updates, lambda: jax.block_until_ready(self.metrics))
 
 
 def measure(options: Options, count: int) -> None:
@@ -66,7 +65,7 @@ def measure(options: Options, count: int) -> None:
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(options.turns):
         for name, way in ways.items():
-            found[name].append(way.milliseconds(options.steps))
+            found[name].append(way.milliseconds(options.updates))
     for name, way in ways.items():
         losses = {n: float(np.mean(x)) for n, x in way.metrics.items() if n.startswith("loss/")}
         print(

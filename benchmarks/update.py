@@ -159,7 +159,6 @@ def measure(options: Options, method: str, count: int) -> Line:
     def once() -> None:
         nonlocal metrics
         metrics = learn(engine, training)
-        training.updates += steps
 
     began = time.perf_counter()
     once()

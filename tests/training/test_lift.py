@@ -10,6 +10,7 @@ from vcrl.core.protocol import Observation, Protocol
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.core.types import Row, now
 from vcrl.methods.configs import Adam, Categorical, RainbowConfig, ReplayConfig, Slow, Terms
+from vcrl.training.engine import Training
 from vcrl.training.lift import lift, no_row, packed, told
 
 SPEC, SEEDS, CAPACITY = EnvSpec((16, 16, 1), Discrete(3)), jnp.array([3, 4, 5]), 40
@@ -18,11 +19,11 @@ SPEC, SEEDS, CAPACITY = EnvSpec((16, 16, 1), Discrete(3)), jnp.array([3, 4, 5]),
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 
-def lifted(updates_per_step: int):
+def lifted():
     """Plain Rainbow, with a target that follows every other update, so that the shared clock is seen."""
     config = RainbowConfig(
         observation=Observation(stack=2), encoder="small", hidden=16, value=Categorical(11, -2.0, 2.0),
-        n_step=2, batch=4, learn_start=10, updates_per_step=updates_per_step, target=Slow(0.5, 2),
+        n_step=2, batch=4, learn_start=10, target=Slow(0.5, 2),
         replay=ReplayConfig(capacity=CAPACITY), adam=Adam(rate=1e-3), terms=Terms(),
     )  # fmt: skip
     agent = make_rainbow(config, SPEC, Protocol("tiny", 1000, 1, None, 1, 0.001))
@@ -31,7 +32,7 @@ def lifted(updates_per_step: int):
 
 @pytest.fixture(scope="module")
 def once():
-    return lifted(1)
+    return lifted()
 
 
 def rows(number: int, lanes: int) -> Row:
@@ -99,20 +100,20 @@ def test_everything_is_traced_once(once):
     assert sizes == dict.fromkeys(once._fields, 1)
 
 
-def test_two_updates_a_step_are_two_steps_of_one(once):
-    """The clock moves inside `learn` too: noise, samples and the target's period follow it."""
+def test_the_updates_of_a_step_follow_the_clock_and_bring_its_row_once(once):
+    """Noise, samples and the target's period follow the number of updates; what each of them tells comes back."""
+    row, training = packed(rows(30, 3)), Training.__new__(Training)
+    training.lifted, training.seeds, training.tick, training.rows, training.updates = once, SEEDS, 50, 31, 7
+    training.state, training.replay = filled(once)
+    told = copied(training.learn(3, row, now(50, 7, 31, True)))
+    assert training.updates == 10
     state, replay = filled(once)
-    seen = []
-    for updates in (7, 8):
-        state, replay, metrics = learn(once, state, replay, updates)
-        seen.append(copied(metrics))
-    twice = lifted(2)
-    state2, replay2, metrics2 = learn(twice, *filled(twice), 7)
-    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(state2), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(replay.priority, replay2.priority, rtol=1e-4)
-    for name, both in metrics2.items():
-        np.testing.assert_allclose(both, (seen[0][name] + seen[1][name]) / 2, rtol=1e-4, atol=1e-6)
+    for i, moment in enumerate((now(50, 7, 31, True), now(50, 8, 31), now(50, 9, 31))):
+        brought = row if i == 0 else no_row(SPEC, 3)
+        state, replay, metrics = once.learn(state, replay, brought, moment, SEEDS)
+        assert same(told[i], metrics)
+    assert same((training.state, training.replay), (state, replay))
+    assert not same(told[0], told[1]) and not same(told[1], told[2])
 
 
 def test_a_row_that_is_brought_is_stored_before_anything_is_learned(once):

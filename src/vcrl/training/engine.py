@@ -14,7 +14,7 @@ import numpy as np
 from vcrl.agents.base import Agent
 from vcrl.agents.rainbow import make_rainbow
 from vcrl.agents.sac import make_sac
-from vcrl.core.types import Row, now
+from vcrl.core.types import Metrics, Row, now
 from vcrl.envs.lanes import Lanes
 from vcrl.replay import Replay
 from vcrl.runs.checkpoint import Checkpoint, Rows
@@ -56,6 +56,22 @@ class Training:
             return self.thread.submit(ask).result
         answer = ask()
         return lambda: answer
+
+    def learn(self, updates: int, row: tuple[np.ndarray, np.ndarray], moment: Any) -> list[Metrics]:
+        """So many updates, asked for one by one: a device is at the first while the host asks for the next.
+
+        The row of the step before goes into the replay with the first of them.
+        """
+        # Sent once, though every call takes it.
+        given, told = jax.device_put(row), list[Metrics]()
+        for i in range(updates):
+            moment = now(self.tick, self.updates, self.rows) if i else moment
+            self.state, self.replay, metrics = self.lifted.learn(
+                self.state, self.replay, given, moment, self.seeds
+            )
+            self.updates += 1
+            told.append(metrics)
+        return told
 
     def close(self) -> None:
         try:

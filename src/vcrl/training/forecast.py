@@ -25,8 +25,8 @@ def forecast(plan: Plan, lifted: Lifted) -> str | None:
     # Tracing takes a second or two, so small pictures are not even looked at.
     if plan.task.spec.frame[0] * plan.task.spec.frame[1] < 64 * 64:
         return None
-    calls = max(0, plan.budget - plan.config.learn_start)
-    seconds = calls * flop(plan, lifted) / (SHARE * speed())
+    updates = max(0, plan.budget - plan.config.learn_start) * plan.config.updates_per_step
+    seconds = updates * flop(plan, lifted) / (SHARE * speed())
     if seconds < LONG:
         return None
     return (
@@ -36,7 +36,7 @@ def forecast(plan: Plan, lifted: Lifted) -> str | None:
 
 
 def flop(plan: Plan, lifted: Lifted) -> float:
-    """Floating-point operations of one agent step's learning, all seeds."""
+    """Floating-point operations of one update of all seeds."""
     seeds = jax.ShapeDtypeStruct((len(plan.seeds),), jnp.int32)
     state, replay = jax.eval_shape(lifted.init, seeds), jax.eval_shape(lifted.empty, seeds)
     row = no_row(plan.task.spec, len(plan.seeds))

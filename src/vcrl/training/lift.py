@@ -25,7 +25,7 @@ class Lifted(NamedTuple):
     act: Callable[..., Any]  # state, obs S, now, seeds -> action S, now; exploring
     # state, stacks S B, newest frames S B, `told` S B 3, seeds -> stacks, action S B; not exploring; donates stacks
     play: Callable[..., Any]
-    # state, replay, packed row S, now, seeds -> state, replay, metrics; donates the first two
+    # One update: state, replay, packed row S, now, seeds -> state, replay, metrics; donates the first two
     learn: Callable[..., Any]
     insert: Callable[..., Any]  # replay, packed row S, now -> replay; donates replay
     rows: Callable[..., Any]  # replay, start -> BLOCK rows S from row number start on
@@ -47,7 +47,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
             lambda sample: rp.sample(replay, at, sample, clock, next(keys)), agent.sample, is_leaf=is_sample
         )
 
-    def updates(state: Any, replay: rp.Replay, at: Any, clock: Clock, seeds: Any):
+    def updated(state: Any, replay: rp.Replay, at: Any, clock: Clock, seeds: Any):
         segment = batches(replay, at, clock, seeds, Stream.SAMPLE)
         state, update = whole_update(agent, partial(each, axes=(0, 0, None, 0)))(state, segment, clock, seeds)
         if prioritised:
@@ -76,22 +76,11 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
 
         return mapped
 
-    # The scan is outside the vmap, so that the clock it advances stays one number for all seeds.
     @partial(jax.jit, donate_argnums=(0, 1), compiler_options=_options(agent))
     def learn(state: Any, replay: rp.Replay, row: Any, now: Any, seeds: Any):
         # The row of the step before comes with the call, if there is one: a call of its own would take longer.
-        replay, (agent_steps, updated, at, _) = insert(replay, row, now), now
-
-        def body(carry: tuple[Any, rp.Replay], i: Any):
-            state, replay, metrics = updates(*carry, at, Clock(agent_steps, updated + i), seeds)
-            return (state, replay), metrics
-
-        # Unrolled by two: inside a loop the CPU backend runs each operation on one core and copies its carry.
-        updates_due = jnp.arange(agent.updates_per_step)
-        (state, replay), metrics = jax.lax.scan(
-            body, (state, replay), updates_due, unroll=min(2, len(updates_due))
-        )
-        return state, replay, jax.tree.map(lambda m: jnp.mean(m, axis=0), metrics)
+        # The clock is outside the vmap, so that it stays one number for all seeds.
+        return updated(state, insert(replay, row, now), now[2], Clock(now[0], now[1]), seeds)
 
     def probe(state: Any, replay: rp.Replay, now: Any, seeds: Any):
         clock = Clock(now[0], now[1])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vcrl.core.errors import UserError
-from vcrl.core.types import Row
+from vcrl.core.types import Metrics, Row
 from vcrl.envs.base import fault_of
 from vcrl.envs.lanes import Finished, LaneRow
 from vcrl.runs import checkpoint
@@ -73,8 +73,8 @@ def go_on(plan: Plan, engine: Engine, training: Training, watch: Watch, told: Ca
     watch.finish(training)
 
 
-def tick(plan: Plan, engine: Engine, training: Training) -> tuple[dict[str, Any] | None, list[Finished]]:
-    """One agent step of every seed. The accelerator learns while the CPU simulates.
+def tick(plan: Plan, engine: Engine, training: Training) -> tuple[list[Metrics] | None, list[Finished]]:
+    """One agent step of every seed, and what its updates tell. The accelerator learns while the CPU simulates.
 
     Acting and learning are both asked for before anything is waited for, so that the accelerator goes from one to the
     other at once. The row of this step enters the replay when the next one learns: the newest rows cannot be sampled
@@ -87,16 +87,13 @@ def tick(plan: Plan, engine: Engine, training: Training) -> tuple[dict[str, Any]
     metrics = learned = None
     if training.tick >= engine.agent.learn_start:
         row = training.newest or no_row(plan.task.spec, len(plan.seeds))
-        learned = training.aside(
-            partial(lifted.learn, training.state, training.replay, row, now, training.seeds)
-        )
+        learned = training.aside(partial(training.learn, engine.agent.updates_per_step, row, now))
         training.newest = None
-        training.updates += engine.agent.updates_per_step
     try:
         came, finished = lanes.step(np.asarray(chosen))
     finally:  # whatever happens to a game, state and replay have been given away
         if learned is not None:
-            training.state, training.replay, metrics = learned()
+            metrics = learned()
     bring(plan, training, came)
     training.tick += 1
     return metrics, finished

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from vcrl.core.types import Metrics
 from vcrl.envs.lanes import Finished
 from vcrl.runs import checkpoint
 from vcrl.runs.folder import RunFolder
@@ -67,7 +68,7 @@ class Watch:
             self.note(training, text)
         self.status("running", training)
 
-    def after(self, training: Training, metrics: dict[str, Any] | None, finished: list[Finished]) -> None:
+    def after(self, training: Training, metrics: list[Metrics] | None, finished: list[Finished]) -> None:
         """What is due at this moment."""
         plan, now = self.plan, training.tick
         for game in finished:
@@ -78,7 +79,7 @@ class Watch:
         row: dict[str, Any] = {}
         if metrics is not None and due(now, plan.schedule.log):
             self.guard(training)
-            row |= metrics
+            row |= {name: np.mean([told[name] for told in metrics], axis=0) for name in metrics[0]}
         if metrics is not None and due(now, plan.schedule.gradients):
             row |= self.engine.lifted.probe(training.state, training.replay, training.now, training.seeds)
         self.owed = {
