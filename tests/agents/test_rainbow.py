@@ -394,6 +394,19 @@ def test_gradient_norms_are_those_of_the_weighted_losses(gradient_norms, pulls, 
         assert float(norms[f"grad_norm/{name}"]) == pytest.approx(f * alone, rel=1e-4)
 
 
+def test_every_state_passes_through_a_head_once(full, state, monkeypatch):
+    """Bootstrap states by either head; imagined ones for the RL loss and VCR together; real ones for VCR."""
+    read, passed = QHead.__call__, []
+
+    def counted(head, states):
+        passed.append(len(states))
+        return read(head, states)
+
+    monkeypatch.setattr(QHead, "__call__", counted)
+    jax.eval_shape(lambda *x: full.update(*x), state, tiny.segment(), tiny.CLOCK, tiny.SEED)  # traced anew
+    assert sorted(passed) == [tiny.STEPS, tiny.STEPS + 1, tiny.STEPS + 1, tiny.STEPS + 1]
+
+
 def test_on_a_gpu_every_loss_pulls_as_hard(full, gradient_norms, state, monkeypatch):
     """By halves, for two seeds at once and one batched backward pass for all losses."""
     plain = gradient_norms(state, tiny.segment(), tiny.CLOCK, tiny.SEED)

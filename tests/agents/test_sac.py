@@ -236,9 +236,16 @@ class Show(TwinQ):
 def test_the_others_are_the_same_random_actions_on_both_sides():
     """Uniform, fresh for each state, and equal for equal keys, whatever the states."""
     values, show = TwinValues(2, 100, False), Show(None, None)
-    one, keep = values.others(show, jnp.zeros((3, 5, 4)), jnp.zeros((3, 5, 2)), jax.random.key(0))
-    two, _ = values.others(show, jnp.ones((3, 5, 4)), jnp.ones((3, 5, 2)), jax.random.key(0))
+
+    def parted(fill: float):
+        action = jnp.full((3, 5, 2), fill)
+        return values.parted(
+            values.reading(show, jnp.full((3, 5, 4), fill), action, jax.random.key(0)), action
+        )
+
+    (zeros, one, keep), (ones, two, _) = parted(0.0), parted(1.0)
     np.testing.assert_array_equal(one, two)
+    assert zeros.shape == ones.shape == (3, 5, 2) and (zeros == 0).all() and (ones == 1).all()
     assert one.shape == (3, 5, 100, 2) and keep.shape == (3, 5, 100) and (keep == 1).all()
     flat = np.sort(np.asarray(one), axis=None)
     assert len(np.unique(flat)) > 0.99 * flat.size and flat[0] >= -1 and flat[-1] < 1

@@ -112,6 +112,8 @@ class View(NamedTuple):
     td_target: Float[Array, "K' B E"]
     values: Values
     clock: Clock
+    # What `q` reads off the imagined states, as many as are wanted, where the RL loss reads them too
+    reading: Float[Array, "some B M E"] | None = None
 
 
 def follow(online: T, copy: T | None, slow: Slow, clock: Clock) -> T | None:

@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int, UInt8
 
 from vcrl.agents.base import Agent, Along, Update, View, follow, needs_copy, spread
-from vcrl.agents.terms import TERMS, present, steps_of, wants_targets, weight_at
+from vcrl.agents.terms import TERMS, present, steps_of, wants_reading, wants_targets, weight_at
 from vcrl.agents.values import DiscreteValues, make_values
 from vcrl.core.keys import Stream, key
 from vcrl.core.protocol import Protocol
@@ -23,7 +23,7 @@ from vcrl.nets.encoders import LAYERS, Encoder, state_shape
 from vcrl.nets.heads import ContrastHead, QHead, RewardHead, prediction_head
 from vcrl.nets.layers import Linear, Stats
 from vcrl.nets.transition import Transition, imagine
-from vcrl.objectives import double_q
+from vcrl.objectives import double_q, pick
 from vcrl.replay import Sample
 
 still = jax.lax.stop_gradient
@@ -222,29 +222,33 @@ def losses(
 
     chosen, worth, real = _look(setup, state, target, segment, aug[0])
 
-    def bellman(q: QHead, q_target: QHead) -> Array:
-        return _bellman(setup, still(q), chosen, q_target, worth, segment)
+    def bootstrap(q: QHead, q_target: QHead) -> Array:
+        return _bootstrap(setup, still(q), chosen, q_target, worth)
 
-    td_target = bellman(q, q_target)
+    boot = bootstrap(q, q_target)
+    td_target = _bellman(setup, boot, segment)
     states = _encode(setup, online.encoder, aug[1], segment.obs[setup.rl])
     imagined = states[:1]
     if online.transition is not None and stats is not None:
         imagined, stats = imagine(online.transition, imagined[0], segment.action[:-1], stats, learning=True)
 
-    taken = values.taken(q, imagined[0], segment.action[0])
+    # Once for the RL loss and for terms: what is read twice goes back through the head twice, too.
+    read_by = [steps_of(term) for term in setup.terms.values() if wants_reading(term)]
+    reading = values.read(q, imagined[: max(read_by, default=0) + 1])
+    taken = pick(reading[0], segment.action[0])
     rl = values.loss(taken, td_target[0])
     named = {"rl": rl if len(states) == 1 else _rl_loss(setup, q, states, td_target, segment)}
     # Beside the spread, the level: where one unit outgrows all others, min-max scaling makes both small.
     extra: Metrics = {"q": values.scalar(taken), "state/spread": spread(states[0])}
     extra["state/mean"] = still(jnp.mean(states[0]))
     if values.clipped is not None:
-        reading = _bootstrap(setup, still(q), chosen, q_target, worth)  # as for the target: compiled once
-        extra["value/clipped"] = still(values.clipped(reading, segment.returns, segment.discount)[0])
+        extra["value/clipped"] = still(values.clipped(boot, segment.returns, segment.discount)[0])
     view = View(
         online=online, target=target, q=q, q_target=q_target, momentum=still(state.momentum), project=_project,
-        encode=partial(_encode, setup), bellman=bellman, obs=segment.obs, imagined=imagined, real=real,
+        encode=partial(_encode, setup), bellman=lambda *heads: _bellman(setup, bootstrap(*heads), segment),
+        obs=segment.obs, imagined=imagined, real=real,
         action=segment.action, reward=segment.reward, terminal=segment.terminal, alive=segment.alive,
-        td_target=td_target, values=values, clock=clock,
+        td_target=td_target, values=values, clock=clock, reading=reading,
     )  # fmt: skip
     for i, (name, term) in enumerate(setup.terms.items()):
         stream = jax.random.fold_in(key(seed, Stream.TERM, clock.updates), i)
@@ -277,12 +281,9 @@ def _look(
     return chosen, worth, seen
 
 
-def _bellman(
-    setup: Setup, q: QHead, chosen: Array, q_target: QHead, worth: Array, segment: Segment
-) -> Float[Array, "P B E"]:
+def _bellman(setup: Setup, boot: Float[Array, "P B E"], segment: Segment) -> Float[Array, "P B E"]:
     """Targets of the taken actions at t..t+K'-1, each from its own n-step return and its own bootstrap state."""
-    reading = _bootstrap(setup, q, chosen, q_target, worth)
-    return still(setup.values.bellman(reading, segment.returns, segment.discount))
+    return still(setup.values.bellman(boot, segment.returns, segment.discount))
 
 
 def _bootstrap(setup: Setup, q: QHead, chosen: Array, q_target: QHead, worth: Array) -> Float[Array, "P B E"]:

@@ -60,17 +60,18 @@ def vcr(term: VCR, view: View, key: Array) -> Loss:
         view.real[: term.steps],
         view.action[ahead],
     )
-    q, q_target = view.q, view.q_target
+    q, q_target, known = view.q, view.q_target, view.reading
     if not term.noise:
-        q, q_target = view.online.q_head.mean(), view.target.q_head.mean()
-    taken = values.taken(q, imagined, action)
+        q, q_target, known = view.online.q_head.mean(), view.target.q_head.mean(), None
+    reading = values.reading(q, imagined, action, key) if known is None else known[ahead]
+    taken, others, keep = values.parted(reading, action)
+    # A clone of the key: the same actions are drawn on both sides on purpose.
+    reading = values.reading(q_target, real, action, jax.random.clone(key))
+    same, others_target = (values.as_target(x) for x in values.parted(reading, action)[:2])
     taken_target = {
         "n-step": lambda: (view.td_target if term.noise else view.bellman(q, q_target))[ahead],
-        "real": lambda: values.as_target(values.taken(q_target, real, action)),
+        "real": lambda: same,
     }[term.taken]()
-    others, keep = values.others(q, imagined, action, key)
-    # A clone of the key: the same actions are drawn on both sides on purpose.
-    others_target = values.as_target(values.others(q_target, real, action, jax.random.clone(key))[0])
     keep = {"others": keep, "all": jnp.ones_like(keep), "none": jnp.zeros_like(keep)}[term.others]
     loss, parts = value_consistency(
         taken, taken_target, others, others_target, keep, _counted(term, view)[ahead],
@@ -170,6 +171,11 @@ def weight_at(term: Any, clock: Clock, repeat: int = 1) -> Float[Array, ""]:
 def steps_of(term: Any) -> int:
     """How many states a term imagines."""
     return getattr(term, "steps", 0)
+
+
+def wants_reading(term: Any) -> bool:
+    """Whether a term needs the values of imagined states under the noise of the RL loss."""
+    return isinstance(term, VCR) and term.noise
 
 
 def wants_targets(term: Any) -> bool:

@@ -25,10 +25,16 @@ class Values(Protocol):
 
     @property
     def distance(self) -> Distance: ...
-    def taken(self, head: Any, state: Array, action: Array) -> Float[Array, "*n E"]: ...
-    def others(
-        self, head: Any, state: Array, action: Array, key: Array
-    ) -> tuple[Float[Array, "*n M E"], Float[Array, "*n M"]]: ...
+    def reading(self, head: Any, state: Array, action: Array, key: Array) -> Float[Array, "*n M E"]:
+        """Of the action taken and of others, by one pass through the head."""
+        ...
+
+    def parted(
+        self, reading: Array, action: Array
+    ) -> tuple[Float[Array, "*n E"], Float[Array, "*n M E"], Float[Array, "*n M"]]:
+        """The value of the action taken; the others'; 1 at those of them that count."""
+        ...
+
     @property
     def as_target(self) -> Callable[..., Array]: ...
 
@@ -53,12 +59,16 @@ class DiscreteValues:
     ) -> Float[Array, "*n E"]:
         return pick(self.read(head, state), action)
 
-    def others(
+    def reading(
         self, head: QHead, state: Float[Array, "*n H W C"], action: Int[Array, "*n"], key: Array
-    ) -> tuple[Float[Array, "*n A E"], Float[Array, "*n A"]]:
-        """All actions, and 0 at the one taken. The key is for bases that must draw the others."""
-        values = self.read(head, state)
-        return values, 1 - jax.nn.one_hot(action, values.shape[-2])
+    ) -> Float[Array, "*n A E"]:
+        """All actions. The key is for bases that must draw the others."""
+        return self.read(head, state)
+
+    def parted(
+        self, reading: Float[Array, "*n A E"], action: Int[Array, "*n"]
+    ) -> tuple[Float[Array, "*n E"], Float[Array, "*n A E"], Float[Array, "*n A"]]:
+        return pick(reading, action), reading, 1 - jax.nn.one_hot(action, reading.shape[-2])
 
 
 @dataclass(frozen=True)
@@ -70,19 +80,20 @@ class TwinValues:
     least: bool  # a target is the lesser critic's, not each one's own
     distance: Distance = squared_error
 
-    def taken(
-        self, head: TwinQ, state: Float[Array, "*n D"], action: Float[Array, "*n A"]
-    ) -> Float[Array, "*n 2"]:
-        return head(state, action)
-
-    def others(
+    def reading(
         self, head: TwinQ, state: Float[Array, "*n D"], action: Float[Array, "*n A"], key: Array
-    ) -> tuple[Float[Array, "*n M 2"], Float[Array, "*n M"]]:
-        """The same random actions for the same key, whatever the state."""
-        shape = (*state.shape[:-1], self.samples)
-        drawn = jax.random.uniform(key, (*shape, self.actions), minval=-1.0)
-        states = jnp.broadcast_to(state[..., None, :], (*shape, state.shape[-1]))
-        return head(states, drawn), jnp.ones(shape)
+    ) -> Float[Array, "*n some 2"]:
+        """The action taken, then random ones, which are the same for the same key, whatever the state."""
+        drawn = jax.random.uniform(key, (*state.shape[:-1], self.samples, self.actions), minval=-1.0)
+        actions = jnp.concatenate([action[..., None, :], drawn], axis=-2)
+        states = jnp.broadcast_to(state[..., None, :], (*actions.shape[:-1], state.shape[-1]))
+        return head(states, actions)
+
+    def parted(
+        self, reading: Float[Array, "*n some 2"], action: Float[Array, "*n A"]
+    ) -> tuple[Float[Array, "*n 2"], Float[Array, "*n M 2"], Float[Array, "*n M"]]:
+        taken, others = reading[..., 0, :], reading[..., 1:, :]
+        return taken, others, jnp.ones(others.shape[:-1])
 
     def as_target(self, values: Float[Array, "*n 2"]) -> Float[Array, "*n 2"]:
         if self.least:
