@@ -1,5 +1,6 @@
 """A training in its middle, for timing: no game behind it, and nothing of it means anything."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -22,10 +23,14 @@ from vcrl.training.plan import Plan, Schedule
 CONTROL = {"control": (EnvSpec((100, 100, 3), Box(6), repeat=4), "dmc")}
 
 
-def midway(method: str, shape: str, count: int, capacity: int) -> tuple[Plan, Engine, Training]:
+def midway(
+    method: str, shape: str, count: int, capacity: int, changes: Mapping[str, Any] | None = None
+) -> tuple[Plan, Engine, Training]:
     """Everything as `train` has it, with a full replay."""
     spec, suite = (SHAPES | CONTROL)[shape]
-    config = change(resolve(method, suite, actions=spec.actions), "replay.capacity", capacity)
+    config = resolve(method, suite, actions=spec.actions)
+    for path, value in {"replay.capacity": capacity, **(changes or {})}.items():
+        config = change(config, path, value)
     task = Task("instant", suite or "atari", "answers at once", spec, lambda lanes, *_: Instant(spec, lanes))
     protocol = Protocol("benchmark", 100_000, 4, None, 1, 0.0)
     plan = Plan(method, task, tuple(range(count)), config, protocol, Schedule())

@@ -153,8 +153,12 @@ def gather(replay: Replay, slot: Int[Array, " B"], spec: Sample) -> Segment:
     last = jnp.sum(exists.astype(jnp.int32), axis=0)[None] - 1
     seen, targets = jnp.arange(spec.steps + 1)[:, None], jnp.arange(spec.targets)[:, None]
     lives = alive[: spec.targets]
+    # The start and what follows it apart: who reads one of them alone, as most do, has the compiler join nothing.
+    parts = (seen[:1], seen[1:]) if spec.steps else (seen,)
     return Segment(
-        obs=stacks(replay, slot[None] + jnp.minimum(seen, last), spec.stack, spec.fill),
+        obs=jnp.concatenate(
+            [stacks(replay, slot[None] + jnp.minimum(p, last), spec.stack, spec.fill) for p in parts]
+        ),
         action=rows(replay.action, seen),
         reward=reward[: spec.steps + 1],
         terminal=terminal[: spec.steps + 1],

@@ -1,0 +1,137 @@
+"""What a GPU would be given, on a computer that has none: an update, or an act, compiled for an H200 and taken apart.
+
+    pip install "jax[cuda13]"                  the compiler for it, which needs no GPU
+    python benchmarks/absent.py                an update of vcr on Atari-shaped data, ten seeds
+    python benchmarks/absent.py --program act --seeds 1 --top 20
+
+Nothing runs, so nothing is timed. What can be told is how many kernels there are and which code asked for them, how
+many of them are launched as one graph, what they work on, and how long the memory would take to bring what each reads
+and writes (`us`): a floor below which no kernel gets. Products are not tuned here as they would be there.
+"""
+
+import os
+import re
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import tyro
+from jax.experimental import topologies
+from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use_abstract_mesh
+from pieces import Program
+
+from vcrl.core.types import now
+from vcrl.nets import kernels
+from vcrl.training import engine
+from vcrl.training.lift import no_row
+from vcrl.training.plan import make_plan
+
+# Nothing of this is read before the first thing is compiled.
+FOLDER = tempfile.TemporaryDirectory()
+os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
+os.environ["XLA_FLAGS"] = f"--xla_gpu_autotune_level=0 --xla_dump_to={FOLDER.name} --xla_dump_hlo_as_text"
+jax.config.update("jax_platforms", "cpu")  # for what is computed on the way
+
+NAME, BANDWIDTH = "NVIDIA H200", 4.3e12  # bytes a second, as a copy there was measured
+# What the compiler asks about a GPU. Without a driver's version it would put no product into a graph.
+TARGET = f"""
+gpu_device_info {{
+  name: "{NAME}" cuda_compute_capability {{ major: 9 feature_extension: ACCELERATED_FEATURES }}
+  threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
+  shared_memory_per_block: 49152 shared_memory_per_core: 233472 shared_memory_per_block_optin: 232448
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+  memory_bandwidth: 4800000000000 l2_cache_size: 62914560 clock_rate_ghz: 1.98 device_memory_size: 150000000000
+  runtime_version: "13.0.0" driver_version: "13.0.0"
+}}
+platform_name: "CUDA" dnn_version_info {{ major: 9 minor: 10 }} runtime_version {{ major: 13 }}
+device_description_str: "{NAME}"
+"""
+REPLAY = 500e6  # nothing else has so many bytes
+NO_KERNEL = ("parameter", "get-tuple-element", "bitcast", "constant", "tuple")
+SIZES = {"pred": 1, "u8": 1, "f16": 2, "u16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8}
+
+
+@dataclass
+class Options:
+    method: str = "vcr"
+    task: str = "pong"
+    seeds: int = 10
+    program: str = "learn"  # or "act"
+    top: int = 0  # also print so many of the kernels that move most
+
+
+def compiled(options: Options) -> Any:
+    try:
+        topology = topologies.get_topology_desc(platform="cuda", target_config=TARGET, topology="1x1x1")
+    except NotImplementedError:
+        sys.exit('no compiler for NVIDIA GPUs here: pip install "jax[cuda13]"')
+    jax.default_backend = lambda: "gpu"  # whoever asks is to do what is done there
+    kernels.interpreted = lambda: False
+    engine.keep_compiled = lambda: None
+    plan = make_plan(options.method, options.task, range(options.seeds))
+    lifted, seeds = engine.engine_of(plan).lifted, np.arange(options.seeds, dtype=np.int32)
+    state, replay = jax.eval_shape(lifted.init, seeds), jax.eval_shape(lifted.empty, seeds)
+    spec, stack = plan.task.spec, plan.config.observation.stack
+    obs = np.zeros((options.seeds, *spec.frame[:2], spec.frame[2] * stack), np.uint8)
+    given = {
+        "learn": (state, replay, no_row(spec, options.seeds), now(0, 0, 0), seeds),
+        "act": (state, obs, now(0, 0, 0), seeds),
+    }[options.program]
+    there = SingleDeviceSharding(topology.devices[0])
+    given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=there), given)
+    with use_abstract_mesh(AbstractMesh((1,), ("seed",), abstract_device=AbstractDevice(NAME, None, "gpu"))):
+        return getattr(lifted, options.program).trace(*given).lower(lowering_platforms=("cuda",)).compile()
+
+
+def moved(text: str) -> dict[str, int]:
+    """Bytes that every operation reads and writes; of a replay, as much as comes out of it or goes in."""
+    shapes, found = dict[str, str](), dict[str, int]()
+    pattern = r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\(([^)]*)\)"
+    for name, shape, kind, given in re.findall(pattern, text[text.index("\nENTRY") :], re.MULTILINE):
+        shapes[name] = shape
+        if kind in NO_KERNEL:
+            continue
+        read = [shapes.get(x.strip().lstrip("%"), "") for x in given.split(",")]
+        written = _bytes(shape)
+        sizes = [min(_bytes(x), written) if _bytes(x) > REPLAY else _bytes(x) for x in read]
+        found[name] = sum(x for x in (written, *sizes) if x <= REPLAY)
+    return found
+
+
+def _bytes(shape: str) -> int:
+    arrays = re.findall(r"(\w+)\[([\d,]*)\]", shape)
+    return sum(
+        SIZES[kind] * prod(int(n) for n in sides.split(",") if n) for kind, sides in arrays if kind in SIZES
+    )
+
+
+def main(options: Options) -> None:
+    program = compiled(options)
+    text, memory = program.as_text(), program.memory_analysis()
+    (path,) = Path(FOLDER.name).glob(f"*jit_{options.program}*.thunk_sequence_after_thunk_passes.txt")
+    launched = Counter(line.split()[1] for line in path.read_text().splitlines() if not line.startswith(" "))
+    pieces, traffic, each = Program(text), moved(text), defaultdict[str, list[int]](list)
+    for name, size in traffic.items():
+        each[pieces.piece(name)].append(size)
+    print(f"{NAME}, JAX {jax.__version__}: {options.program} of {options.method}, {options.seeds} seeds")
+    print(f"{'piece':44s} {'kernels':>8s} {'MB':>8s} {'us':>7s}")
+    for piece, sizes in sorted(each.items(), key=lambda item: -sum(item[1])):
+        print(f"{piece:44s} {len(sizes):8d} {sum(sizes) / 1e6:8.0f} {1e6 * sum(sizes) / BANDWIDTH:7.0f}")
+    total = sum(traffic.values())
+    print(f"{'all':44s} {len(traffic):8d} {total / 1e6:8.0f} {1e6 * total / BANDWIDTH:7.0f}")
+    print("launched one by one:", ", ".join(f"{n} {kind.removeprefix('k')}" for kind, n in launched.items()))
+    print(f"works on {memory.temp_size_in_bytes / 1e9:.2f} GB")
+    for name, size in sorted(traffic.items(), key=lambda item: -item[1])[: options.top]:
+        stack = " < ".join(f"{f.file}:{f.line}" for f in pieces.stack(name)[:3])
+        print(f"{size / 1e6:8.1f} MB {1e6 * size / BANDWIDTH:6.1f} us  {name:36s}  {stack}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))
