@@ -1,7 +1,9 @@
 """Strict for every test: annotations are checked at run time, warnings are errors, nothing runs on a GPU."""
 
 import os
+import warnings
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import jaxtyping
@@ -69,6 +71,21 @@ def keep_engines(request):
 
     if request.config.getoption("markexpr") != "slow":
         engine.KEPT = 64
+
+
+@pytest.fixture
+def lowered():
+    """The text of what a GPU would be given, from a computer that has none: of a jitted function and its arguments."""
+    from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
+    there = AbstractMesh((1,), ("seed",), abstract_device=AbstractDevice("NVIDIA H200", None, "gpu"))
+
+    def lowered(function: Any, *arguments: Any) -> str:
+        with use_abstract_mesh(there), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The Pallas Triton backend", DeprecationWarning)  # JAX 0.11
+            return function.trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+
+    return lowered
 
 
 @pytest.fixture(scope="module")

@@ -134,6 +134,8 @@ def test_older_gpus_have_no_kernels(monkeypatch, backend, capability, there):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(jax, "devices", lambda: [Device()])
     assert kernels.available() is there
+    monkeypatch.setattr(kernels, "triton", None)  # a JAX without it
+    assert not kernels.available()
 
 
 def test_all_seeds_at_once(gpu):
@@ -270,10 +272,10 @@ def test_what_is_no_number_is_none_in_a_state(gpu, way):
 
 
 @pytest.fixture
-def real(gpu, monkeypatch):
+def real(gpu, lowered, monkeypatch):
     """Kernels as a GPU would get them, which nobody here can run; of what is lowered, the text."""
     monkeypatch.setattr(kernels, "interpreted", lambda: False)
-    return lambda function, *x: jax.jit(function).trace(*x).lower(lowering_platforms=("cuda",)).as_text()
+    return lambda function, *x: lowered(jax.jit(function), *x)
 
 
 def test_triton_takes_the_kernels_and_lets_pass_what_is_no_number(real):

@@ -19,7 +19,9 @@ from vcrl.training.plan import make_plan
         *((m, "reach") for m in ("sac", "vcr")),
     ],
 )
-def test_learning_is_lowered_with_kernels_and_no_convolution_of_the_library(monkeypatch, method, task):
+def test_learning_is_lowered_with_kernels_and_no_convolution_of_the_library(
+    monkeypatch, lowered, method, task
+):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(kernels, "interpreted", lambda: False)
     monkeypatch.setattr(engine, "keep_compiled", lambda: None)
@@ -28,6 +30,6 @@ def test_learning_is_lowered_with_kernels_and_no_convolution_of_the_library(monk
     lifted, seeds = engine.engine_of(plan).lifted, np.arange(2, dtype=np.int32)
     state, replay = jax.eval_shape(lifted.init, seeds), jax.eval_shape(lifted.empty, seeds)
     arguments = (state, replay, no_row(plan.task.spec, 2), np.zeros(4, np.int32), seeds)
-    text = lifted.learn.trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+    text = lowered(lifted.learn, *arguments)
     assert text.count("xla.gpu.triton") > 3
     assert "stablehlo.convolution" not in text

@@ -291,9 +291,9 @@ def _bootstrap(setup: Setup, q: QHead, chosen: Array, q_target: QHead, worth: Ar
 
     Double-Q: the online head chooses the action, with its current noise and an augmentation of its own.
     """
-    readings = setup.values.read(q_target, worth)
-    chooser = setup.values.read(q, chosen) if setup.config.double else readings
-    return double_q(setup.values.scalar(chooser), readings)
+    values, raw = setup.values, q_target(worth)
+    chooser = values.read(q, chosen) if setup.config.double else values.settle(raw)
+    return values.settle(double_q(values.scalar(chooser), raw))  # of the best actions alone
 
 
 def _rl_loss(

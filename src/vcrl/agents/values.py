@@ -44,7 +44,7 @@ class DiscreteValues:
     """Values of finitely many actions, all read at once."""
 
     size: int  # E
-    read: Callable[[QHead, Array], Array]  # head, state -> *n A E
+    settle: Callable[[Array], Array]  # what a head gives *n E -> a reading *n E
     scalar: Callable[[Array], Array]  # a reading *n E -> its expected return *n
     as_target: Callable[[Array], Array]  # a reading as something to be compared with, without gradient
     bellman: Callable[[Array, Array, Array], Array]  # reading, return, discount -> target *n E
@@ -53,6 +53,9 @@ class DiscreteValues:
     distance: Distance
     # as `bellman` -> share of the target that its range cannot hold; None where there is no range
     clipped: Callable[[Array, Array, Array], Array] | None = None
+
+    def read(self, head: QHead, state: Float[Array, "*n H W C"]) -> Float[Array, "*n A E"]:
+        return self.settle(head(state))
 
     def taken(
         self, head: QHead, state: Float[Array, "*n H W C"], action: Int[Array, "*n"]
@@ -111,7 +114,7 @@ def categorical(config: Categorical) -> DiscreteValues:
 
     return DiscreteValues(
         size=config.atoms,
-        read=lambda head, state: jax.nn.log_softmax(head(state)),
+        settle=jax.nn.log_softmax,
         scalar=lambda log_prob: jnp.exp(log_prob) @ support,
         as_target=lambda log_prob: jax.lax.stop_gradient(jnp.exp(log_prob)),
         bellman=lambda log_prob, returns, discount: categorical_target(
@@ -130,7 +133,7 @@ def scalar(config: Scalar) -> DiscreteValues:
     """DQN: a reading is one number."""
     return DiscreteValues(
         size=1,
-        read=lambda head, state: head(state),
+        settle=lambda value: value,
         scalar=lambda value: value[..., 0],
         as_target=jax.lax.stop_gradient,
         bellman=lambda value, returns, discount: returns[..., None] + discount[..., None] * value,

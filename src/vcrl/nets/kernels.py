@@ -15,10 +15,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int, UInt8
 
 from vcrl.nets.products import END, half, scale_of
+
+try:
+    from jax.experimental.pallas import triton
+except ImportError:  # JAX 0.11 says that a later one will do without
+    triton: Any = None
 
 LEAST = 16  # numbers in a row that tensor cores take
 FEW = 4_000  # places, below which smaller tiles keep more processors busy
@@ -80,8 +84,8 @@ class Window(NamedTuple):
 
 
 def available() -> bool:
-    """Triton makes kernels for NVIDIA's GPUs from Ampere on (compute capability 8.0), and for AMD's."""
-    if jax.default_backend() != "gpu":
+    """Triton, where JAX has it, makes kernels for NVIDIA's GPUs from Ampere on (capability 8.0), and for AMD's."""
+    if jax.default_backend() != "gpu" or triton is None:
         return False
     major = str(getattr(jax.devices()[0], "compute_capability", "")).partition(".")[0]
     return not major.isdigit() or int(major) >= 8
