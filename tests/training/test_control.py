@@ -168,8 +168,9 @@ def test_a_seed_trained_in_company_is_the_seed_trained_alone():
     for path, x in tiny.leaves((alone.state, alone.replay)).items():
         np.testing.assert_allclose(tiny.leaves(mine)[path], x, rtol=1e-4, atol=1e-5, err_msg=path)
     alone.state = mine[0]
-    here, there = (tick(p, engine_of(p), t)[0] for p, t in ((both, company), (single, alone)))
-    assert here is not None and there is not None and company.updates == alone.updates == 1
+    told = [tick(p, engine_of(p), t)[0] for p, t in ((both, company), (single, alone))]
+    assert told[0] is not None and told[1] is not None and company.updates == alone.updates == 1
+    (here,), (there,) = told
     after, first = tiny.leaves(company.state), tiny.leaves(start)
     for path, x in tiny.leaves(alone.state).items():
         np.testing.assert_allclose(after[path][1:], x, rtol=1e-4, atol=1e-5, err_msg=path)

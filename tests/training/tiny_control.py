@@ -43,13 +43,13 @@ def plan(method: str, seeds: tuple[int, ...], steps: int = 80) -> Plan:
 
 
 def ticks(plan: Plan, count: int) -> tuple[Training, Any, list[Any]]:
-    """The first ticks of a training; its nets at the start, and what every tick with learning told."""
+    """The first ticks of a training; its nets at the start, and what every update told."""
     engine = engine_of(plan)
     training, told = Training(plan, engine), []
     start = jax.device_get(training.state)
     for _ in range(count):
         metrics, _ = tick(plan, engine, training)
-        told += [jax.device_get(metrics)] if metrics is not None else []
+        told += jax.device_get(metrics or [])
     return training, start, told
 
 
