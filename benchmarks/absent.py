@@ -6,7 +6,8 @@
 
 Nothing runs, so nothing is timed. What can be told is how many kernels there are and which code asked for them, how
 many of them are launched as one graph, what they work on, and how long the memory would take to bring what each reads
-and writes (`us`): a floor below which no kernel gets. Products are not tuned here as they would be there.
+and writes (`us`). That is an estimate: what stays in the cache comes sooner, and an array that a kernel reads a part of
+is counted whole. Products are not tuned here as they would be there.
 """
 
 import os
@@ -35,7 +36,9 @@ from vcrl.training.plan import make_plan
 # Nothing of this is read before the first thing is compiled.
 FOLDER = tempfile.TemporaryDirectory()
 os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
-os.environ["XLA_FLAGS"] = f"--xla_gpu_autotune_level=0 --xla_dump_to={FOLDER.name} --xla_dump_hlo_as_text"
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0 --xla_dump_to={FOLDER.name} --xla_dump_hlo_as_text"
+)
 jax.config.update("jax_platforms", "cpu")  # for what is computed on the way
 
 NAME, BANDWIDTH = "NVIDIA H200", 4.3e12  # bytes a second, as a copy there was measured
@@ -55,7 +58,8 @@ device_description_str: "{NAME}"
 """
 REPLAY = 500e6  # nothing else has so many bytes
 NO_KERNEL = ("parameter", "get-tuple-element", "bitcast", "constant", "tuple")
-SIZES = {"pred": 1, "u8": 1, "f16": 2, "u16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8}
+# Of a number, in bytes. Of s8 there is only what products may use to work on.
+SIZES = {"pred": 1, "u8": 1, "s8": 0, "f16": 2, "u16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8}
 
 
 @dataclass
@@ -94,11 +98,14 @@ def moved(text: str) -> dict[str, int]:
     """Bytes that every operation reads and writes; of a replay, as much as comes out of it or goes in."""
     shapes, found = dict[str, str](), dict[str, int]()
     pattern = r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\(([^)]*)\)"
-    for name, shape, kind, given in re.findall(pattern, text[text.index("\nENTRY") :], re.MULTILINE):
+    text = re.sub(
+        r"/\*.*?\*/", "", text[text.index("\nENTRY") :]
+    )  # every fifth operand has its number before it
+    for name, shape, kind, given in re.findall(pattern, text, re.MULTILINE):
         shapes[name] = shape
         if kind in NO_KERNEL:
             continue
-        read = [shapes.get(x.strip().lstrip("%"), "") for x in given.split(",")]
+        read = [shapes[x.strip().lstrip("%")] for x in given.split(",") if x.strip()]
         written = _bytes(shape)
         sizes = [min(_bytes(x), written) if _bytes(x) > REPLAY else _bytes(x) for x in read]
         found[name] = sum(x for x in (written, *sizes) if x <= REPLAY)
@@ -107,9 +114,7 @@ def moved(text: str) -> dict[str, int]:
 
 def _bytes(shape: str) -> int:
     arrays = re.findall(r"(\w+)\[([\d,]*)\]", shape)
-    return sum(
-        SIZES[kind] * prod(int(n) for n in sides.split(",") if n) for kind, sides in arrays if kind in SIZES
-    )
+    return sum(SIZES[kind] * prod(int(n) for n in sides.split(",") if n) for kind, sides in arrays)
 
 
 def main(options: Options) -> None:

@@ -64,9 +64,9 @@ def main(options: Options) -> None:
     for what, size, count, rows, changes in variants(options):
         each = measure(options, count, rows, changes)
         gc.collect()  # a replay is let go of before the next is filled
-        base, least = first.setdefault(what, (size, each))
-        slope = "" if size == base else f"{math.log(each / least) / math.log(size / base):6.2f}"
-        print(f"{what:5s} {size:8,d} {each:9.3f} {each / least:7.2f} {slope}", flush=True)
+        base, begun = first.setdefault(what, (size, each))
+        slope = "" if size == base else f"{math.log(each / begun) / math.log(size / base):6.2f}"
+        print(f"{what:5s} {size:8,d} {each:9.3f} {each / begun:7.2f} {slope}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What kernels and products of halves gain on a GPU over patches and products of float32: one agent step, in turns.
+"""What kernels and products of halves gain on a GPU over patches and products of float32: one update, in turns.
 
     python benchmarks/products.py                             vcr, ten seeds and one
     python benchmarks/products.py --method spr --seeds 5
-    python benchmarks/products.py --seeds 1 --capacity 2000 --steps 2      on a CPU: slow, to see that it runs
+    python benchmarks/products.py --seeds 1 --capacity 2000 --updates 5    on a CPU: slow, to see that it runs
 
 Both programs are compiled from the same code and start from the same weights. Their last losses are printed too: those
 of other samples, since rounding moves priorities, but of the same size. On a CPU, too, one of them has kernels and

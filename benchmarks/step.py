@@ -58,7 +58,7 @@ def measure(options: Options, count: int) -> None:
             tick(plan, watched, training)
         jax.block_until_ready(training.state)
         whole = time.perf_counter() - whole
-        training.lifted = engine.lifted
+        del training.learn  # the one of its class again
         alone = learning(engine, training, options.ticks)
     finally:
         training.close()
@@ -80,9 +80,8 @@ def watch(engine: Engine, training: Training, spent: Spent) -> Engine:
     """The same engine and training with every call of the loop timed."""
     lifted = engine.lifted
     training.lanes.step = spent.timing("games", training.lanes.step)
-    act, learn = spent.timing("ask for actions", lifted.act), spent.timing("ask for learning", lifted.learn)
-    training.lifted = lifted._replace(act=act, learn=learn)
-    return engine._replace(lifted=training.lifted)
+    training.learn = spent.timing("ask for learning", training.learn)
+    return engine._replace(lifted=lifted._replace(act=spent.timing("ask for actions", lifted.act)))
 
 
 def learning(engine: Engine, training: Training, times: int) -> float:

@@ -102,13 +102,21 @@ def test_everything_is_traced_once(once):
 
 def test_the_updates_of_a_step_follow_the_clock_and_bring_its_row_once(once):
     """Noise, samples and the target's period follow the number of updates; what each of them tells comes back."""
-    row, training = packed(rows(30, 3)), Training.__new__(Training)
-    training.lifted, training.seeds, training.tick, training.rows, training.updates = once, SEEDS, 50, 31, 7
+    row, training, asked = packed(rows(30, 3)), Training.__new__(Training), list[np.ndarray]()
+
+    def learn(state, replay, row, moment, seeds):
+        asked.append(np.asarray(moment))
+        return once.learn(state, replay, row, moment, seeds)
+
+    training.lifted, training.seeds, training.newest = once._replace(learn=learn), SEEDS, None
+    training.tick, training.rows, training.updates = 50, 31, 7
     training.state, training.replay = filled(once)
     told = copied(training.learn(3, row, now(50, 7, 31, True)))
     assert training.updates == 10
+    # Agent steps, updates, rows, and whether the newest row comes with the call.
+    np.testing.assert_array_equal(asked, [[50, 7, 31, 1], [50, 8, 31, 0], [50, 9, 31, 0]])
     state, replay = filled(once)
-    for i, moment in enumerate((now(50, 7, 31, True), now(50, 8, 31), now(50, 9, 31))):
+    for i, moment in enumerate(asked):
         brought = row if i == 0 else no_row(SPEC, 3)
         state, replay, metrics = once.learn(state, replay, brought, moment, SEEDS)
         assert same(told[i], metrics)

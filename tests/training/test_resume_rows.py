@@ -13,7 +13,7 @@ from vcrl.training.lift import BLOCK, no_row
 from vcrl.training.loop import tick
 from vcrl.training.plan import make_plan
 
-SMALL = {"batch": 4, "hidden": 8, "value.atoms": 11, "n_step": 2, "learn_start": 30}
+SMALL = {"batch": 4, "hidden": 8, "value.atoms": 11, "n_step": 2, "learn_start": 30, "updates_per_step": 2}
 CAPACITY = 40  # half of what is written, and no multiple of any save
 USUAL = {("wrapped", 7), ("wrapped", 40), ("all of it", 41)}  # of blocks; the others in `make slow`
 

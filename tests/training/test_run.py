@@ -1,5 +1,7 @@
 """A run in the hand of a user: score it, act with it, load it again, film it."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -8,11 +10,12 @@ from tiny import tiny
 import vcrl
 from vcrl.core.errors import UserError
 from vcrl.envs.lanes import Lanes
-from vcrl.training import evaluate
+from vcrl.training import evaluate, loop
 from vcrl.training.engine import engine_of
 from vcrl.training.film import film
 from vcrl.training.memory import check_memory, need_in_bytes
-from vcrl.training.plan import make_plan
+from vcrl.training.plan import Schedule, make_plan
+from vcrl.training.watch import mean_of
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
@@ -26,6 +29,29 @@ def test_the_score_is_the_mean_of_the_final_evaluation(run):
     rows = [r for r in run.folder.evaluations() if r.agent_steps == 80]
     assert len(rows) == 2 * run.plan.protocol.eval_episodes
     assert run.scores() == {s: pytest.approx(np.mean([r.score for r in rows if r.seed == s])) for s in (3, 5)}
+
+
+def test_a_row_of_the_log_is_the_mean_over_the_updates_of_its_step(tmp_path, monkeypatch):
+    tick, told = loop.tick, {}
+
+    def overheard(plan, engine, training):
+        metrics, finished = tick(plan, engine, training)
+        told[training.tick] = jax.device_get(metrics)
+        return metrics, finished
+
+    monkeypatch.setattr(loop, "tick", overheard)
+    run = tiny(tmp_path, "rainbow", steps=50, changes={"updates_per_step": 2}, schedule=Schedule(log=10))
+    rows = run.folder.metrics()
+    assert [row["agent_steps"] for row in rows] == [40, 50] and rows[-1]["updates"] == 40
+    for row in rows:
+        one, two = (each["loss/rl"] for each in told[row["agent_steps"]])
+        np.testing.assert_allclose(row["loss/rl"], (one + two) / 2, rtol=1e-6)
+        assert (one != two).all()
+
+
+def test_what_diverged_has_a_mean_too():
+    one, two = jnp.array([jnp.inf, 3e38, 1.0]), jnp.array([-jnp.inf, 3e38, 2.0])
+    np.testing.assert_array_equal(mean_of([{"loss": one}, {"loss": two}])["loss"], [np.nan, np.inf, 1.5])
 
 
 def test_evaluate_repeats_the_final_evaluation_and_more_games_begin_with_the_same(run):

@@ -44,14 +44,14 @@ def game_seed(salt: int, seed: int, episode: int) -> np.uint64:
     return np.random.SeedSequence([salt, seed, episode]).generate_state(1, np.uint64)[0]
 
 
-def pushed(obs: np.ndarray, newest: np.ndarray) -> np.ndarray:
+def moved_up(obs: np.ndarray, newest: np.ndarray) -> np.ndarray:
     """Stacks without their oldest frames and with their newest ones.
 
     All bytes move up as one run, and what enters a pixel from its neighbour is overwritten: ten times as fast as moving
     pixel by pixel.
     """
     channels, out = newest.shape[-1], np.empty(obs.shape, obs.dtype)
-    out.reshape(-1)[:-channels] = np.ascontiguousarray(obs).reshape(-1)[channels:]
+    out.reshape(-1)[:-channels] = obs.reshape(-1)[channels:]
     out[..., -channels:] = newest
     return out
 
@@ -188,7 +188,7 @@ class Lanes:
             newest = np.where(begins[:, None, None, None], opening, newest)
         self.first = begins | terminal
         self.pad = came.last & ~came.terminal & played
-        self.obs = pushed(self.obs, newest)
+        self.obs = moved_up(self.obs, newest)
         self._fill()
 
     def _fill(self) -> None:

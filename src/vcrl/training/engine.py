@@ -65,9 +65,8 @@ class Training:
         # Sent once, though every call takes it.
         given, told = jax.device_put(row), list[Metrics]()
         for i in range(updates):
-            moment = now(self.tick, self.updates, self.rows) if i else moment
             self.state, self.replay, metrics = self.lifted.learn(
-                self.state, self.replay, given, moment, self.seeds
+                self.state, self.replay, given, self.now if i else moment, self.seeds
             )
             self.updates += 1
             told.append(metrics)

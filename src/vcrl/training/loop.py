@@ -86,9 +86,8 @@ def tick(plan: Plan, engine: Engine, training: Training) -> tuple[list[Metrics] 
     chosen, now = lifted.act(training.state, lanes.obs, training.now, training.seeds)
     metrics = learned = None
     if training.tick >= engine.agent.learn_start:
-        row = training.newest or no_row(plan.task.spec, len(plan.seeds))
+        row, training.newest = training.newest or no_row(plan.task.spec, len(plan.seeds)), None
         learned = training.aside(partial(training.learn, engine.agent.updates_per_step, row, now))
-        training.newest = None
     try:
         came, finished = lanes.step(np.asarray(chosen))
     finally:  # whatever happens to a game, state and replay have been given away

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from vcrl.core.types import Metrics
@@ -79,7 +80,7 @@ class Watch:
         row: dict[str, Any] = {}
         if metrics is not None and due(now, plan.schedule.log):
             self.guard(training)
-            row |= {name: np.mean([told[name] for told in metrics], axis=0) for name in metrics[0]}
+            row |= mean_of(metrics)
         if metrics is not None and due(now, plan.schedule.gradients):
             row |= self.engine.lifted.probe(training.state, training.replay, training.now, training.seeds)
         self.owed = {
@@ -246,6 +247,13 @@ class Watch:
 
 def due(now: int, every: int) -> bool:
     return every > 0 and now % every == 0
+
+
+def mean_of(metrics: list[Metrics]) -> dict[str, np.ndarray]:
+    """Over the updates of one agent step."""
+    told = jax.device_get(metrics)
+    with np.errstate(all="ignore"):  # a seed may have diverged, which is found out elsewhere
+        return {name: np.mean([each[name] for each in told], axis=0) for name in told[0]}
 
 
 def listed(row: dict[str, Any]) -> dict[str, Any]:
