@@ -46,10 +46,11 @@ def both_ways(function, *arguments):
 # Kernel, stride, inputs, outputs, images: more places than one program takes, and more outputs; a stride that leaves
 # a row over; channels that have to be filled up.
 SHAPES = [(3, 1, 16, 16, 3), (3, 1, 10, 96, 9), (4, 2, 3, 16, 3), (3, 2, 5, 32, 2), (2, 1, 64, 16, 1)]
+SOME = [pytest.param(s, marks=[pytest.mark.slow] * (s in (SHAPES[0], SHAPES[4]))) for s in SHAPES]
 
 
 @pytest.mark.parametrize("slope", [1e-9, 1.0, 1e6])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SOME)
 def test_results_and_gradients_differ_by_rounding(gpu, shape, slope):
     size, stride, *rest = shape
     weight, x, pull = some(size, stride, *rest)
@@ -190,7 +191,9 @@ def stacks(images: int, size: int = 20):
     return jax.random.randint(jax.random.key(5), (images, size, size, 4), 0, 256).astype(jnp.uint8)
 
 
-@pytest.mark.parametrize(("size", "stride", "outputs"), [(8, 4, 32), (4, 2, 16), (4, 3, 64)])
+@pytest.mark.parametrize(
+    ("size", "stride", "outputs"), [pytest.param(8, 4, 32, marks=pytest.mark.slow), (4, 2, 16), (4, 3, 64)]
+)
 def test_the_first_layer_of_shifted_images(size, stride, outputs):
     """Every shift there is, to all sides; more places than one program takes."""
     weight = jax.random.normal(jax.random.key(1), (size, size, 4, outputs)) / 20

@@ -69,7 +69,9 @@ def test_an_encoder_of_its_own_accelerator_takes_half_precision():
     assert np.any(np.asarray(alone(obs[0])) != np.asarray(encoder(obs[0])))
 
 
-@pytest.mark.parametrize("name", list(LAYERS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ("nature-same", "control-32"))) for n in LAYERS]
+)
 def test_gradients_by_the_library_are_those_of_the_plain_path(name):
     encoder, obs = some(name, 1)
     encoder = jax.tree.map(lambda x: x[0], encoder)

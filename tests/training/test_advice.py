@@ -62,7 +62,7 @@ def test_a_value_that_is_one_number_has_no_range():
 def test_a_training_logs_it_says_it_and_keeps_it(tmp_path, monkeypatch):
     monkeypatch.setattr(advice, "MUCH", -1.0)
     out = io.StringIO()
-    run = tiny(tmp_path, log=Console(file=out, width=300))
+    run = tiny(tmp_path, "rainbow", log=Console(file=out, width=300))
     assert all(row["value/clipped"] == [0, 0] for row in run.folder.metrics() if "value/clipped" in row)
     assert [row["agent_steps"] for row in run.folder.metrics() if "value/clipped" in row] == [
         40,
