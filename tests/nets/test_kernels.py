@@ -156,6 +156,7 @@ def test_all_seeds_at_once(gpu):
                 assert_allclose(a[i], b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_imagination_is_off_by_little_more_than_by_tf32(monkeypatch, tf32):
     """Five steps at Atari's size; states and gradients, both against float32."""
     model = Transition.make(jax.random.key(0), 64, 6)

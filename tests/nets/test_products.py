@@ -88,6 +88,7 @@ def test_no_vectors_at_all(monkeypatch):
     assert linear(jnp.ones((8, 3)), jnp.ones((2, 0, 8))).shape == (2, 0, 3)
 
 
+@pytest.mark.slow
 def test_heads_by_halves_are_off_by_little_more_than_by_tf32(monkeypatch, tf32):
     """A noisy dueling head of C51 and SPR's projection: what they read, and what they send to weights and states."""
     head = QHead.make(jax.random.key(0), 7 * 7 * 8, 32, 6, 51, 0.5)
