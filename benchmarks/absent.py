@@ -98,9 +98,8 @@ def moved(text: str) -> dict[str, int]:
     """Bytes that every operation reads and writes; of a replay, as much as comes out of it or goes in."""
     shapes, found = dict[str, str](), dict[str, int]()
     pattern = r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\(([^)]*)\)"
-    text = re.sub(
-        r"/\*.*?\*/", "", text[text.index("\nENTRY") :]
-    )  # every fifth operand has its number before it
+    # Every fifth operand has its number before it, as a comment.
+    text = re.sub(r"/\*.*?\*/", "", text[text.index("\nENTRY") :])
     for name, shape, kind, given in re.findall(pattern, text, re.MULTILINE):
         shapes[name] = shape
         if kind in NO_KERNEL:
