@@ -11,6 +11,7 @@ import tyro
 
 from vcrl.core.config import from_text, paths
 from vcrl.core.errors import UserError, unknown
+from vcrl.core.pages import in_large_pages
 from vcrl.methods import library
 from vcrl.methods.show import diff_table, method_table, methods_table
 
@@ -451,6 +452,13 @@ COMMANDS: dict[str, type[Command]] = {
 }
 
 
+def command() -> None:
+    """What the shell calls."""
+    if sys.argv[1:2] == ["train"]:
+        in_large_pages()
+    main()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
@@ -581,4 +589,4 @@ def scores_table(run: Any, means: dict[int, float], episodes: int) -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    command()

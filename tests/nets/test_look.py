@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vcrl.nets.augment import drawn_for, picture
 from vcrl.nets.encoders import LAYERS, Encoder, convolved
 from vcrl.nets.half import _products, convolve, in_halves
 from vcrl.nets.layers import Conv
@@ -78,6 +79,30 @@ def test_gradients_by_the_library_are_those_of_the_plain_path(name):
     plain, library = (slopes(f, encoder, obs[0], 1.0) for f in (lambda e, o: e(o), convolved))
     for wanted, found in zip(jax.tree.leaves(plain), jax.tree.leaves(library), strict=True):
         np.testing.assert_allclose(found, wanted, atol=1e-4 * float(jnp.abs(wanted).max()))
+
+
+@pytest.mark.parametrize(("images", "size"), [(6, 3), (7, 1), (4, 4)])
+@pytest.mark.parametrize("name", ["nature", "small"])  # products before sums, and the library's convolutions
+def test_looking_in_pieces_gives_the_states_of_one_look(monkeypatch, name, images, size):
+    """As many images as fit, the same number in every piece; seeds one after the other."""
+    encoder, obs = some(name, 2)
+    pixels = obs.shape[2]
+    obs = jax.random.randint(jax.random.key(6), (2, images, pixels, pixels, 4), 0, 256).astype(jnp.uint8)
+    monkeypatch.setattr("vcrl.nets.encoders.PIECE", 4 * obs[0, 0].size)
+    seen = []
+    monkeypatch.setattr(
+        "vcrl.nets.encoders.picture", lambda drawn: seen.append(drawn.obs.shape) or picture(drawn)
+    )
+
+    def drawn(obs):
+        return drawn_for(jax.random.key(4), [obs[:2], obs[2:]], shift=2, intensity=0.05)
+
+    found = jax.jit(jax.vmap(lambda e, o: jnp.concatenate(e.look(drawn(o)))))(encoder, obs)
+    assert {shape[0] for shape in seen} == {size}
+    for seed in range(2):
+        mine = jax.tree.map(lambda x: x[seed], encoder)
+        wanted = jnp.concatenate([mine(picture(part)) for part in drawn(obs[seed])])
+        np.testing.assert_allclose(found[seed], wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_kernel_grows_where_the_image_has_the_room():

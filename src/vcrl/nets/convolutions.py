@@ -1,10 +1,15 @@
 """Convolutions for the small batches of many seeds at once: kernels on a GPU, else a matrix product of patches."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vcrl.nets import kernels
 from vcrl.nets.products import linear
+
+MANY = 32  # channels
 
 
 def convolution(
@@ -18,6 +23,25 @@ def convolution(
         return linear(weight.reshape(-1, outputs), patches(stride, size, x))
     weight, wide = widened(weight, x, kernels.LEAST)
     return kernels.convolution(stride, constant + wide.shape[-1] - x.shape[-1], weight, wide)
+
+
+def without_gradient(
+    stride: int, weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"]
+) -> Float[Array, "B h w O"]:
+    """The same for one seed on a CPU, on the way forward only.
+
+    Of many channels the products come first, of every place with all of the kernel, and are then added up where they
+    belong: less to store than patches are. Of few the library does better.
+    """
+    size, outputs = len(weight), weight.shape[-1]
+    if stride > 1 or outputs < MANY:
+        forms = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, weight, (stride, stride), "VALID", dimension_numbers=forms)
+    height, width = (n - size + 1 for n in x.shape[1:3])
+    products = x @ weight.transpose(2, 0, 1, 3).reshape(x.shape[-1], -1)
+    products = products.reshape(*x.shape[:3], size, size, outputs)
+    taps = [products[:, i : i + height, j : j + width, i, j] for i in range(size) for j in range(size)]
+    return functools.reduce(jnp.add, taps)
 
 
 def patches(stride: int, size: int, x: Float[Array, "B H W I"]) -> Float[Array, "B h w kkI"]:

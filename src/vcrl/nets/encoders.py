@@ -33,6 +33,8 @@ LAYERS: dict[str, Layers] = {
     "control-32": CONTROL_32,
 }
 
+PIECE = 1_000_000  # bytes of images that are looked at together on a CPU: 35 stacks of Atari
+
 
 class Encoder(eqx.Module):
     """Convolutions with ReLU, also after the last, then min-max renormalisation where the method has it."""
@@ -71,15 +73,33 @@ class Encoder(eqx.Module):
         """The same states, of stacks that are shifted and not cropped, where no gradient is wanted: most images.
 
         On a GPU half precision loses little there: products of float32 keep ten bits of each factor, as many as a half
-        has, and what is stored between the layers is half as large. The states themselves keep ten bits, too.
+        has, and what is stored between the layers is half as large. The states themselves keep ten bits, too. On a
+        CPU a few images at a time are looked at.
         """
         if kernels.available():
             return [_kernels(self, drawn) for drawn in draws]
-        if len(draws) == 1:
-            return [self(picture(draws[0]))]
-        # Not one array after the other: few large products suit a CPU best.
-        states = self(picture(jax.tree.map(lambda *x: jnp.concatenate(x), *draws)))
+        # Not one array after the other: all of them are divided into pieces of one size.
+        every = draws[0] if len(draws) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *draws)
+        states = _piece_by_piece(self, every) if jax.default_backend() == "cpu" else self(picture(every))
         return jnp.split(states, list(accumulate(len(drawn.obs) for drawn in draws))[:-1])
+
+
+@jax.custom_batching.sequential_vmap
+def _piece_by_piece(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:
+    """A few images at a time, and one seed after the other: what lies between the layers stays in a CPU's cache."""
+
+    def states(piece: Drawn) -> Array:
+        x = picture(piece)
+        for conv in encoder.convs:
+            x = jax.nn.relu(conv.seen(x))
+        return renormalise(x) if encoder.renormalised else x
+
+    count, least = len(drawn.obs), -(-drawn.obs.size // PIECE)
+    pieces = next(n for n in range(max(least, 1), count + 1) if count % n == 0)
+    if pieces == 1:
+        return states(drawn)
+    found = jax.lax.map(states, jax.tree.map(lambda x: x.reshape(pieces, -1, *x.shape[1:]), drawn))
+    return found.reshape(count, *found.shape[2:])
 
 
 def _kernels(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:

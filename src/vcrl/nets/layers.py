@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vcrl.nets.convolutions import convolution
+from vcrl.nets.convolutions import convolution, without_gradient
 
 
 def weight_and_bias(key: Array, fan_in: int, outputs: int) -> tuple[Float[Array, "I O"], Float[Array, " O"]]:
@@ -157,6 +157,11 @@ class Conv(eqx.Module):
         x, weight, stride = self.dense(x)
         out = convolution(stride, weight, x, constant)
         return out + spread(self.bias, out.shape)
+
+    def seen(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
+        """The same for one seed on a CPU where no gradient is wanted."""
+        x, weight, stride = self.dense(x)
+        return without_gradient(stride, weight, x) + self.bias[None, None, None]
 
     def dense(self, x: Float[Array, "B H W I"], grow: bool = False) -> tuple[Array, Array, int]:
         """Image, weight and stride of the same convolution without padding and, where possible, without stride.
