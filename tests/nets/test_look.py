@@ -100,7 +100,7 @@ def test_looking_in_pieces_gives_the_states_of_one_look(monkeypatch, name, image
     found = jax.jit(jax.vmap(lambda e, o: jnp.concatenate(e.look(drawn(o)))))(encoder, obs)
     assert {shape[0] for shape in seen} == {size}
     for seed in range(2):
-        mine = jax.tree.map(lambda x: x[seed], encoder)
+        mine = jax.tree.map(lambda x, seed=seed: x[seed], encoder)
         wanted = jnp.concatenate([mine(picture(part)) for part in drawn(obs[seed])])
         np.testing.assert_allclose(found[seed], wanted, rtol=1e-4, atol=1e-5)
 

@@ -11,8 +11,8 @@ SETTING = "glibc.malloc.hugetlb"
 def in_large_pages() -> None:
     """Start this program again with memory in large pages, where the system has them for who asks.
 
-    The C library can be told to ask at a program's start only. What an update works on is handed out anew every time:
-    for VCR on Atari 54,000 pages of 4 KB, one by one, a fifth of its time on a CPU; for continuous agents it is a third.
+    The C library can be told to ask at a program's start only. What an update works on is handed out anew every time,
+    page by page of 4 KB: for VCR on Atari a fifth of its time on a CPU, for continuous agents a third.
     """
     told = os.environ.get("GLIBC_TUNABLES", "")
     try:
