@@ -97,8 +97,16 @@ def test_a_gpu_that_jax_does_not_use(tmp_path, monkeypatch):
     assert doctor._jax(on_cpu, gpu).state == "note"  # tests set JAX_PLATFORMS=cpu
     monkeypatch.delenv("JAX_PLATFORMS")
     check = doctor._jax(on_cpu, gpu)
-    assert check.state == "warning" and "jax[cuda12]" in check.todo
+    assert check.state == "warning" and "jax[cuda13]" in check.todo
     assert doctor._jax(on_cpu, Answer({}, "nvidia-smi: No such file or directory")).state == OK
+
+
+def test_a_gpu_without_kernels():
+    said = {"version": "1", "device": "Some Card", "platform": "gpu", "count": 1, "sum": 16.0}
+    gpu = Answer({}, text="Some Card, 40960, 81920")
+    assert doctor._jax(Answer({**said, "obstacle": None}), gpu) == Check("jax", OK, "1 on 1 x Some Card")
+    check = doctor._jax(Answer({**said, "obstacle": "JAX 1 has no Triton: do this"}), gpu)
+    assert check.state == "note" and check.found.endswith("take longer: JAX 1 has no Triton: do this")
 
 
 def test_a_driver_that_does_not_work(tmp_path, monkeypatch):

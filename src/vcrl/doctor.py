@@ -167,8 +167,10 @@ def _jax(answer: Answer, gpu: Answer) -> Check:
             "jax",
             WARNING,
             f"{found}; there is a GPU, and it is not used",
-            "pip install --upgrade 'jax[cuda12]'",
+            "pip install --upgrade 'jax[cuda13]'",
         )
+    if why := said.get("obstacle"):
+        return Check("jax", NOTE, f"{found}; no kernels for convolutions, which take longer: {why}")
     return Check("jax", OK, found)
 
 

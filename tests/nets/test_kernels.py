@@ -130,13 +130,16 @@ def test_a_gpu_computes_in_float64_where_that_is_asked_for(gpu):
 )  # fmt: skip
 def test_older_gpus_have_no_kernels(monkeypatch, backend, capability, there):
     class Device:
-        compute_capability = capability
+        compute_capability, device_kind = capability, "Some Card"
 
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(jax, "devices", lambda: [Device()])
     assert kernels.available() is there
+    why = kernels.obstacle()
+    assert (why is None) is (there or backend == "cpu") and (why is None or "this is Some Card" in why)
     monkeypatch.setattr(kernels, "triton", None)  # a JAX without it
     assert not kernels.available()
+    assert (kernels.obstacle() is None) is (backend == "cpu")
 
 
 def test_all_seeds_at_once(gpu):

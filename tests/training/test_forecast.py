@@ -22,6 +22,9 @@ def test_hours_on_a_cpu_are_announced_with_what_to_do(monkeypatch):
     assert f"about {int(hours)}:" in told
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert f.forecast(plan, lifted) is None
+    monkeypatch.setattr("vcrl.nets.kernels.triton", None)
+    told = f.forecast(plan, lifted)
+    assert told is not None and "without kernels" in told and "pip install" in told
 
 
 def test_products_and_convolutions_are_counted_in_every_turn_of_a_loop():

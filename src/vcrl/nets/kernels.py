@@ -84,11 +84,22 @@ class Window(NamedTuple):
 
 
 def available() -> bool:
-    """Triton, where JAX has it, makes kernels for NVIDIA's GPUs from Ampere on (capability 8.0), and for AMD's."""
-    if jax.default_backend() != "gpu" or triton is None:
-        return False
+    return jax.default_backend() == "gpu" and obstacle() is None
+
+
+def obstacle() -> str | None:
+    """Why a GPU has to do without kernels, where it has to.
+
+    Triton, where JAX has it, makes them for NVIDIA's GPUs from Ampere on (capability 8.0), and for AMD's.
+    """
+    if jax.default_backend() != "gpu":
+        return None
+    if triton is None:
+        return f"JAX {jax.__version__} has no Triton: pip install 'jax[cuda13]==0.11.*'"
     major = str(getattr(jax.devices()[0], "compute_capability", "")).partition(".")[0]
-    return not major.isdigit() or int(major) >= 8
+    if major.isdigit() and int(major) < 8:
+        return f"they need a GPU of Ampere or later, and this is {jax.devices()[0].device_kind}"
+    return None
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))

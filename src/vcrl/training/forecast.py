@@ -10,6 +10,7 @@ import numpy as np
 from jax.extend.core import jaxprs_in_params
 
 from vcrl.core.types import now
+from vcrl.nets.kernels import obstacle
 from vcrl.training.console import duration
 from vcrl.training.lift import Lifted, no_row
 from vcrl.training.plan import Plan
@@ -19,12 +20,13 @@ LONG = 3600.0  # seconds below which nobody needs a warning
 
 
 def forecast(plan: Plan, lifted: Lifted) -> str | None:
-    """A line for who is about to wait for hours without a GPU; None where there is one, or little to do.
+    """A line for who is about to wait for hours without a GPU, or with one that could do more; else None.
 
     From the products in an update, and the speed of one matrix product here.
     """
     if jax.default_backend() != "cpu":
-        return None
+        why = obstacle() if plan.base == "rainbow" else None
+        return f"without kernels for convolutions an update takes longer: {why}" if why else None
     # Tracing takes a second or two, so small pictures are not even looked at.
     if plan.task.spec.frame[0] * plan.task.spec.frame[1] < 64 * 64:
         return None
