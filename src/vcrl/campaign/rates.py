@@ -21,24 +21,24 @@ class Rate(NamedTuple):
 
 
 # By suite, device, and the heaviest part of a method: the value terms, a transition model, neither. On a GPU a line
-# through the README's table of updates at 1 to 10 seeds (one H200, `benchmarks/update.py`). What an agent step costs
-# besides, and evaluating: a loop of the same mathematics on that machine. On CPUs two cores were measured. Updates of
-# DMControl have 1.0, 1.3 and 1.6 TFLOP as the compiler counts them. `vcr` takes an H200 15.9 ms
-# (`benchmarks/control.py`) and two CPU cores 9 s, the others are put in proportion.
-H200 = "one H200, README"
+# through updates at 1 and 10 seeds on one H200: those of `vcr` in docs/performance.md, the others in proportion by the
+# README's table. What an agent step costs besides, and evaluating: a loop of the same mathematics on that machine. On
+# CPUs two cores were measured. Updates of DMControl have 1.0, 1.3 and 1.6 TFLOP as the compiler counts them: `vcr`
+# takes an H200 15.9 ms (`benchmarks/control.py`) and two CPU cores 9 s, the others are put in proportion.
+H200 = "one H200"
 CORES = "two CPU cores"
 COUNTED = "arithmetic alone"
 SMALL = 1e9  # bytes of a GPU of which much is what any run takes, however few its seeds
 KNOWN: dict[tuple[str, str, str], Rate] = {
-    ("atari", "gpu", "plain"): Rate(60, 2e-3, (1.05e-3, 0.07e-3), 24, H200),
-    ("atari", "gpu", "model"): Rate(90, 2e-3, (1.40e-3, 0.31e-3), 24, H200),
-    ("atari", "gpu", "values"): Rate(120, 2e-3, (1.75e-3, 0.48e-3), 24, H200),
+    ("atari", "gpu", "plain"): Rate(60, 2e-3, (0.50e-3, 0.02e-3), 24, H200),
+    ("atari", "gpu", "model"): Rate(90, 2e-3, (0.65e-3, 0.12e-3), 24, H200),
+    ("atari", "gpu", "values"): Rate(120, 2e-3, (0.82e-3, 0.19e-3), 24, H200),
     ("atari", "cpu", "plain"): Rate(30, 2e-3, (0.0, 0.03), 600, CORES),
     ("atari", "cpu", "model"): Rate(60, 2e-3, (0.0, 0.06), 600, CORES),
     ("atari", "cpu", "values"): Rate(60, 2e-3, (0.0, 0.09), 600, CORES),
     ("dmc", "gpu", "plain"): Rate(60, 5e-3, (0.0, 0.010), 10, COUNTED),
     ("dmc", "gpu", "model"): Rate(90, 5e-3, (0.0, 0.013), 10, COUNTED),
-    ("dmc", "gpu", "values"): Rate(120, 5e-3, (0.0, 0.016), 10, "one H200"),
+    ("dmc", "gpu", "values"): Rate(120, 5e-3, (0.0, 0.016), 10, H200),
     ("dmc", "cpu", "plain"): Rate(60, 5e-3, (0.0, 5.6), 60, COUNTED),
     ("dmc", "cpu", "model"): Rate(60, 5e-3, (0.0, 7.3), 60, COUNTED),
     ("dmc", "cpu", "values"): Rate(60, 5e-3, (0.0, 9.0), 60, CORES),
