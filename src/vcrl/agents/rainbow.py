@@ -18,7 +18,7 @@ from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.core.types import Clock, Metrics, Segment
 from vcrl.methods.configs import RainbowConfig
-from vcrl.nets.augment import augment, drawn_for, to_float
+from vcrl.nets.augment import as_it_is, augment, drawn_for
 from vcrl.nets.encoders import LAYERS, Encoder, state_shape
 from vcrl.nets.heads import ContrastHead, QHead, RewardHead, prediction_head
 from vcrl.nets.layers import Linear, Stats
@@ -163,7 +163,7 @@ def act(
     else:
         head, stream = nets.q_head.mean(), key(seed, Stream.EVAL, 0)
         epsilon = setup.protocol.eval_epsilon if config.eval_epsilon is None else config.eval_epsilon
-    greedy = jnp.argmax(values.scalar(values.read(head, nets.encoder(to_float(obs)))), axis=-1)
+    greedy = jnp.argmax(values.scalar(values.read(head, _plainly(nets.encoder, obs))), axis=-1)
     keys = jax.vmap(lambda d: jax.random.fold_in(jax.random.fold_in(stream, d[0]), d[1]))(draw)
     chance = jax.vmap(lambda k: jax.random.uniform(k, (2,)))(keys)
     random = jnp.floor(chance[:, 1] * setup.actions).astype(greedy.dtype)
@@ -313,6 +313,11 @@ def _seen(setup: Setup, encoder: Encoder, k: Array, *stacks: UInt8[Array, "_ B H
     return [x.reshape(*obs.shape[:2], *x.shape[1:]) for x, obs in zip(found, stacks, strict=True)]
 
 
+def _plainly(encoder: Encoder, obs: UInt8[Array, "B H W C"]) -> Float[Array, "B h w c"]:
+    """States of stacks as they are, where no gradient is wanted."""
+    return encoder.look([as_it_is(obs)])[0]
+
+
 def _encode(
     setup: Setup, encoder: Callable[[Array], Array], k: Array, obs: UInt8[Array, "T B H W C"]
 ) -> Float[Array, "T B h w c"]:
@@ -376,7 +381,7 @@ def values_along(
 ) -> Along:
     """Q(z^_{t+k}, a_{t+k}) without noise or augmentation; only k = 0 where there is no transition model."""
     nets, head = state.online, state.online.q_head.mean()
-    start = nets.encoder(to_float(obs))
+    start = _plainly(nets.encoder, obs)
 
     def values(states: Float[Array, "j P H W C"]) -> Float[Array, "j P"]:
         return setup.values.scalar(setup.values.taken(head, states, action[: len(states)]))
@@ -393,4 +398,4 @@ def values_along(
 def worth(setup: Setup, state: RainbowState, obs: UInt8[Array, "P H W C"]) -> Float[Array, " P"]:
     """Q of the best action, without noise or augmentation."""
     nets, values = state.online, setup.values
-    return jnp.max(values.scalar(values.read(nets.q_head.mean(), nets.encoder(to_float(obs)))), axis=-1)
+    return jnp.max(values.scalar(values.read(nets.q_head.mean(), _plainly(nets.encoder, obs))), axis=-1)

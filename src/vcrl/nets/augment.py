@@ -30,6 +30,11 @@ class Drawn(NamedTuple):
     light: Float[Array, " B"]  # what a byte is multiplied by
 
 
+def as_it_is(obs: UInt8[Array, "B H W C"]) -> Drawn:
+    """Stacks of which nothing is drawn."""
+    return Drawn(obs, None, None, jnp.full(len(obs), 1 / 255))
+
+
 def augment(
     key: Array, obs: UInt8[Array, "*n H W C"], *, shift: int, intensity: float, crop: int | None = None
 ) -> Float[Array, "*n h w C"]:
