@@ -105,8 +105,11 @@ def test_a_gpu_without_kernels():
     said = {"version": "1", "device": "Some Card", "platform": "gpu", "count": 1, "sum": 16.0}
     gpu = Answer({}, text="Some Card, 40960, 81920")
     assert doctor._jax(Answer({**said, "obstacle": None}), gpu) == Check("jax", OK, "1 on 1 x Some Card")
-    check = doctor._jax(Answer({**said, "obstacle": "JAX 1 has no Triton: do this"}), gpu)
-    assert check.state == "note" and check.found.endswith("take longer: JAX 1 has no Triton: do this")
+    check = doctor._jax(Answer({**said, "obstacle": "JAX 1 has no Triton"}), gpu)
+    assert check.state == "note" and check.found.endswith("take longer: JAX 1 has no Triton")
+    assert "==0.11" in check.todo
+    check = doctor._jax(Answer({**said, "obstacle": "they need a newer GPU"}), gpu)
+    assert check.state == "note" and not check.todo
 
 
 def test_a_driver_that_does_not_work(tmp_path, monkeypatch):

@@ -170,7 +170,8 @@ def _jax(answer: Answer, gpu: Answer) -> Check:
             "pip install --upgrade 'jax[cuda13]'",
         )
     if why := said.get("obstacle"):
-        return Check("jax", NOTE, f"{found}; no kernels for convolutions, which take longer: {why}")
+        todo = "pip install 'jax[cuda13]==0.11.*'" if "Triton" in why else ""
+        return Check("jax", NOTE, f"{found}; no kernels for convolutions, which take longer: {why}", todo)
     return Check("jax", OK, found)
 
 

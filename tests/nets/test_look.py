@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vcrl.nets.augment import drawn_for, picture
+from vcrl.nets.augment import as_it_is, drawn_for, picture
+from vcrl.nets.convolutions import by_library
 from vcrl.nets.encoders import LAYERS, Encoder, convolved
-from vcrl.nets.half import _products, convolve, in_halves
+from vcrl.nets.half import convolve, in_halves
 from vcrl.nets.layers import Conv
 
 
@@ -97,12 +98,29 @@ def test_looking_in_pieces_gives_the_states_of_one_look(monkeypatch, name, image
     def drawn(obs):
         return drawn_for(jax.random.key(4), [obs[:2], obs[2:]], shift=2, intensity=0.05)
 
-    found = jax.jit(jax.vmap(lambda e, o: jnp.concatenate(e.look(drawn(o)))))(encoder, obs)
+    together = jax.vmap(lambda e, o: jnp.concatenate(e.look(drawn(o))))
+    found = jax.jit(together)(encoder, obs)
     assert {shape[0] for shape in seen} == {size}
+    program = jax.make_jaxpr(together)(encoder, obs)
+    (seeds,) = [step for step in program.eqns if step.primitive.name == "scan"]
+    assert seeds.params["length"] == 2
+    assert ("conv_general_dilated" in str(program)) is (name == "small")
     for seed in range(2):
         mine = jax.tree.map(lambda x, seed=seed: x[seed], encoder)
         wanted = jnp.concatenate([mine(picture(part)) for part in drawn(obs[seed])])
         np.testing.assert_allclose(found[seed], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_looking_at_nothing_and_in_float64():
+    encoder, _ = some("small", 1)
+    encoder = jax.tree.map(lambda x: x[0], encoder)
+    assert encoder.look([as_it_is(jnp.zeros((0, 20, 20, 4), jnp.uint8))])[0].shape[0] == 0
+    with jax.enable_x64(True):
+        exact = jax.tree.map(lambda x: x.astype(jnp.float64), encoder)
+        image = jnp.full((2, 20, 20, 4), 51, jnp.uint8)
+        (found,) = exact.look([as_it_is(image)])
+        assert found.dtype == jnp.float64
+        np.testing.assert_allclose(found, exact(jnp.full((2, 20, 20, 4), 0.2)), rtol=1e-5)
 
 
 def test_a_kernel_grows_where_the_image_has_the_room():
@@ -123,7 +141,7 @@ def test_half_precision_is_off_by_less_than_twice_what_tf32_is(tf32):
     def by_tf32(encoder, x):
         for conv in encoder.convs:
             x = jax.nn.relu(
-                tf32(partial(_products, conv.stride))(conv.weight, x) + conv.bias[None, None, None]
+                tf32(partial(by_library, conv.stride))(conv.weight, x) + conv.bias[None, None, None]
             )
         return x
 

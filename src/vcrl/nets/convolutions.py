@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from vcrl.nets import kernels
 from vcrl.nets.products import linear
 
-MANY = 32  # channels
+WIDE = 32  # outputs, from which on products first are faster than the library
 
 
 def convolution(
@@ -31,17 +31,26 @@ def without_gradient(
     """The same for one seed on a CPU, on the way forward only.
 
     Of many channels the products come first, of every place with all of the kernel, and are then added up where they
-    belong: less to store than patches are. Of few the library does better.
+    belong. Where a layer has more inputs than outputs, that is less to store than patches are.
     """
     size, outputs = len(weight), weight.shape[-1]
-    if stride > 1 or outputs < MANY:
-        forms = ("NHWC", "HWIO", "NHWC")
-        return jax.lax.conv_general_dilated(x, weight, (stride, stride), "VALID", dimension_numbers=forms)
+    if stride > 1 or outputs < WIDE:
+        return by_library(stride, weight, x)
     height, width = (n - size + 1 for n in x.shape[1:3])
     products = x @ weight.transpose(2, 0, 1, 3).reshape(x.shape[-1], -1)
     products = products.reshape(*x.shape[:3], size, size, outputs)
     taps = [products[:, i : i + height, j : j + width, i, j] for i in range(size) for j in range(size)]
     return functools.reduce(jnp.add, taps)
+
+
+def by_library(
+    stride: int, weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"]
+) -> Float[Array, "B h w O"]:
+    """The same by XLA's own convolution, as precise as `x` is."""
+    forms = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(
+        x, weight.astype(x.dtype), (stride, stride), "VALID", dimension_numbers=forms
+    )
 
 
 def patches(stride: int, size: int, x: Float[Array, "B H W I"]) -> Float[Array, "B h w kkI"]:

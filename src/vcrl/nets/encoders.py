@@ -70,7 +70,7 @@ class Encoder(eqx.Module):
         return renormalise(obs) if self.renormalised else obs
 
     def look(self, draws: Sequence[Drawn]) -> list[Float[Array, "B h w c"]]:
-        """The same states, of stacks that are shifted and not cropped, where no gradient is wanted: most images.
+        """The same states, of stacks that are not cropped, where no gradient is wanted, nor to be had: most images.
 
         On a GPU half precision loses little there: products of float32 keep ten bits of each factor, as many as a half
         has, and what is stored between the layers is half as large. The states themselves keep ten bits, too. On a
@@ -89,13 +89,13 @@ def _piece_by_piece(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:
     """A few images at a time, and one seed after the other: what lies between the layers stays in a CPU's cache."""
 
     def states(piece: Drawn) -> Array:
-        x = picture(piece)
+        x = picture(piece).astype(encoder.convs[0].weight.dtype)
         for conv in encoder.convs:
             x = jax.nn.relu(conv.seen(x))
         return renormalise(x) if encoder.renormalised else x
 
     count, least = len(drawn.obs), -(-drawn.obs.size // PIECE)
-    pieces = next(n for n in range(max(least, 1), count + 1) if count % n == 0)
+    pieces = next(n for n in range(max(least, 1), max(count, 1) + 1) if count % n == 0)
     if pieces == 1:
         return states(drawn)
     found = jax.lax.map(states, jax.tree.map(lambda x: x.reshape(pieces, -1, *x.shape[1:]), drawn))

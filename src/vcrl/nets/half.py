@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vcrl.nets.convolutions import widened
+from vcrl.nets.convolutions import by_library, widened
 from vcrl.nets.layers import Conv
 from vcrl.nets.products import END, cut_off, scale_of
 
@@ -32,15 +32,8 @@ def convolve(conv: Conv, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _convolve(stride: int, weight: Array, bias: Array, x: Array) -> Array:
-    out = _products(stride, weight, x).astype(jnp.float32) + bias[None, None, None]
+    out = by_library(stride, weight, x).astype(jnp.float32) + bias[None, None, None]
     return jnp.minimum(jax.nn.relu(out), END).astype(x.dtype)
-
-
-def _products(stride: int, weight: Array, x: Array) -> Array:
-    forms = ("NHWC", "HWIO", "NHWC")
-    return jax.lax.conv_general_dilated(
-        x, weight.astype(x.dtype), (stride, stride), "VALID", dimension_numbers=forms
-    )
 
 
 def _forward(stride: int, weight: Array, bias: Array, x: Array) -> tuple[Any, Any]:
@@ -52,7 +45,7 @@ def _backward(stride: int, kept: tuple[Array, Array, Array], gradient: Array) ->
     """By the result alone, which is kept for the next layer anyway: where it is 0, nothing flows."""
     weight, x, out = kept
     gradient = jnp.where(out > 0, gradient, jnp.zeros_like(gradient))
-    _, pull = jax.vjp(partial(_products, stride), weight, x)
+    _, pull = jax.vjp(partial(by_library, stride), weight, x)
     weight, before = pull(gradient)
     # Images first: one sum over all three axes is slow on a GPU, and is what XLA would make of two.
     each = jax.lax.optimization_barrier(jnp.sum(gradient.astype(jnp.float32), axis=0))

@@ -95,7 +95,7 @@ def obstacle() -> str | None:
     if jax.default_backend() != "gpu":
         return None
     if triton is None:
-        return f"JAX {jax.__version__} has no Triton: pip install 'jax[cuda13]==0.11.*'"
+        return f"JAX {jax.__version__} has no Triton, which JAX 0.11 has"
     major = str(getattr(jax.devices()[0], "compute_capability", "")).partition(".")[0]
     if major.isdigit() and int(major) < 8:
         return f"they need a GPU of Ampere or later, and this is {jax.devices()[0].device_kind}"

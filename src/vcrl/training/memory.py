@@ -24,7 +24,8 @@ def need_in_bytes(plan: Plan, engine: Engine) -> tuple[int, int, int]:
 def _working(plan: Plan, engine: Engine) -> tuple[int, int]:
     """About what one seed's batches take, and its update at its widest: patches of the first layer, of all images.
 
-    Ten seeds of VCR on Atari held 2.9 GB on a GPU; this says 2.4.
+    Ten seeds of VCR on Atari held 2.9 GB on a GPU in an earlier version; this says 2.4. Kernels write no patches, and a
+    CPU does not of images without gradient: they hold less.
     """
     samples = engine.agent.samples
     stacks = sum(s.batch * (1 + s.steps + s.targets) for s in samples)
