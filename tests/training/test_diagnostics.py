@@ -7,7 +7,7 @@ import pytest
 from tiny import tiny
 
 from vcrl.training import diagnostics
-from vcrl.training.diagnostics import discounted, positions
+from vcrl.training.diagnostics import discounted, positions, stacked, trajectories
 from vcrl.training.engine import engine_of
 from vcrl.training.evaluate import Trajectory, field, play
 from vcrl.training.plan import Schedule, make_plan
@@ -15,6 +15,10 @@ from vcrl.training.plan import Schedule, make_plan
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 CONTROL = {"learn_start": 20, "batch": 4, "hidden": 8, "width": 8}
+
+
+def q_error(ground, lifted, state, steps):
+    return diagnostics.error_of(ground.plan, lifted, state, trajectories(ground, state, steps), steps)
 
 
 def trajectory(actions, rewards, terminals=None):
@@ -35,14 +39,15 @@ def test_what_is_still_to_come_behind_the_end_is_discounted_too():
         discounted(np.array([1.0, 0.0, 2.0]), 0.5, 4.0), [1.5 + 0.5, 1.0 + 1.0, 2.0 + 2.0]
     )
     cut, ended = trajectory([0, 1], [1, 1]), trajectory([0, 1], [1, 1], [True, True])
-    p = positions([cut, ended], steps=0, limit=4, gamma=0.5, stack=1, rest=[8.0, 0.0])
+    p = positions([cut, ended], steps=0, limit=4, gamma=0.5, rest=[8.0, 0.0])
     np.testing.assert_allclose(p.returns[0], [1.5 + 0.25 * 8, 1 + 0.5 * 8, 1, 1])
 
 
 def test_stacks_can_be_filled_with_the_first_frame():
     one = trajectory([0, 1, 2, 0], [1, 1, 1, 1], [False, True, False, True])
-    p = positions([one], steps=0, limit=4, gamma=1.0, stack=3, fill="first")
-    np.testing.assert_array_equal(p.obs[:, 0, 0], [[1, 1, 1], [1, 1, 2], [3, 3, 3], [3, 3, 4]])
+    p = positions([one], steps=0, limit=4, gamma=1.0)
+    obs = stacked(p.frame, p.first, 3, "first")
+    np.testing.assert_array_equal(obs[:, 0, 0], [[1, 1, 1], [1, 1, 2], [3, 3, 3], [3, 3, 4]])
 
 
 def test_a_game_that_was_cut_goes_on_in_the_agents_own_opinion(tmp_path):
@@ -51,8 +56,8 @@ def test_a_game_that_was_cut_goes_on_in_the_agents_own_opinion(tmp_path):
     lifted = engine_of(plan).lifted
     state = lifted.init(np.array(plan.seeds, np.int32))
     with field(plan, lifted.play, diagnostics.lanes_for(plan), training=True) as ground:
-        played = diagnostics.trajectories(ground, state, 30)
-        got = diagnostics.q_error(ground, lifted, state, 0)
+        played = trajectories(ground, state, 0)
+        got = q_error(ground, lifted, state, 0)
     rest = diagnostics.left_over(plan, lifted, state, played)
     for i, mine in enumerate(played):
         assert [len(game.action) for game in mine] == [20, 20]
@@ -63,7 +68,7 @@ def test_a_game_that_was_cut_goes_on_in_the_agents_own_opinion(tmp_path):
         returns = np.concatenate([discounted(g.reward, 0.9, v) for g, v in zip(mine, rest[i], strict=True)])[
             :30
         ]
-        obs = diagnostics.stacked(
+        obs = stacked(
             np.concatenate([g.frame for g in mine]), np.concatenate([g.first for g in mine]), 2, "first"
         )[:30]
         action = np.concatenate([g.action for g in mine])[:30]
@@ -80,19 +85,19 @@ def test_what_is_too_far_away_to_count_is_not_played(monkeypatch):
     state = lifted.init(np.array(plan.seeds, np.int32))
     assert diagnostics.horizon(0.7) == 26 and diagnostics.horizon(0.99) == 917
     assert diagnostics.horizon(1.0) > 10**6 and diagnostics.horizon(0.0) == 0
-    monkeypatch.setattr(diagnostics, "FAR", 0.1)
-    assert diagnostics.horizon(0.7) == 7
     with field(plan, lifted.play, diagnostics.lanes_for(plan), training=True) as ground:
-        whole = diagnostics.trajectories(ground, state, 5)
-        cut = diagnostics.trajectories(ground, state, 5, 7)
-        got = diagnostics.q_error(ground, lifted, state, 0)
+        whole = trajectories(ground, state, 0)
+        monkeypatch.setattr(diagnostics, "FAR", 0.1)
+        assert diagnostics.horizon(0.7) == 7
+        cut = trajectories(ground, state, 0)
+        got = q_error(ground, lifted, state, 0)
     rest = diagnostics.left_over(plan, lifted, state, cut)
     for i, ((long,), (short,)) in enumerate(zip(whole, cut, strict=True)):
         assert (len(long.action), len(short.action)) == (20, 12)
         np.testing.assert_array_equal(short.action, long.action[:12])
         np.testing.assert_array_equal(short.ending, long.frame[12])
         returns = discounted(long.reward[:12], 0.7, rest[i][0])[:5]
-        obs = diagnostics.stacked(short.frame, short.first, 2, "first")[:5]
+        obs = stacked(short.frame, short.first, 2, "first")[:5]
         told = np.repeat(obs[None], 2, 0), np.repeat(short.action[None, None, :5], 2, 0)
         values = lifted.values_along(state, *told).running[i, 0]
         assert got["q_error/real"][i] == pytest.approx(np.abs(values - returns).mean(), rel=1e-4)
@@ -100,23 +105,24 @@ def test_what_is_too_far_away_to_count_is_not_played(monkeypatch):
 
 def test_positions_line_up_what_followed():
     found = [trajectory([0, 1, 2], [0, 0, 1]), trajectory([2, 1], [1, -1])]
-    p = positions(found, steps=2, limit=4, gamma=0.5, stack=3)
+    p = positions(found, steps=2, limit=4, gamma=0.5)
     np.testing.assert_array_equal(p.action[0], [0, 1, 2, 2])
     np.testing.assert_array_equal(p.action[1], [1, 2, 2, 1])
     np.testing.assert_allclose(p.returns[0], [0.25, 0.5, 1.0, 0.5])
     np.testing.assert_allclose(p.returns[1, :2], [0.5, 1.0])
     # Stacks are oldest first, with zeros before a trajectory's start.
-    np.testing.assert_array_equal(p.obs[:, 0, 0], [[0, 0, 1], [0, 1, 2], [1, 2, 3], [0, 0, 1]])
+    obs = stacked(p.frame, p.first, 3)
+    np.testing.assert_array_equal(obs[:, 0, 0], [[0, 0, 1], [0, 1, 2], [1, 2, 3], [0, 0, 1]])
     # t+k must lie in the same trajectory: the first has 3 positions, the second 2.
     np.testing.assert_array_equal(p.inside, [[1, 1, 1, 1], [1, 1, 0, 1], [1, 0, 0, 0]])
 
 
 def test_a_lost_life_ends_the_trajectory_a_learner_sees():
     one = trajectory([0, 1, 2, 0], [1, 1, 1, 1], [False, True, False, True])
-    p = positions([one], steps=1, limit=4, gamma=1.0, stack=2)
+    p = positions([one], steps=1, limit=4, gamma=1.0)
     np.testing.assert_allclose(p.returns[0], [2, 1, 2, 1])
     np.testing.assert_array_equal(p.inside[1], [1, 0, 1, 0])
-    np.testing.assert_array_equal(p.obs[:, 0, 0], [[0, 1], [1, 2], [0, 3], [3, 4]])
+    np.testing.assert_array_equal(stacked(p.frame, p.first, 2)[:, 0, 0], [[0, 1], [1, 2], [0, 3], [3, 4]])
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +134,9 @@ def test_q_error_against_a_plain_loop(trained):
     plan, lifted = trained.plan, engine_of(trained.plan).lifted
     steps, limit, gamma = 2, plan.schedule.q_error_positions, plan.config.gamma
     with field(plan, lifted.play, diagnostics.lanes_for(plan), training=True) as ground:
-        got = diagnostics.q_error(ground, lifted, trained.state, steps)
-        trajectories = diagnostics.trajectories(ground, trained.state, limit)
-    for i, found in enumerate(trajectories):
+        got = q_error(ground, lifted, trained.state, steps)
+        played = trajectories(ground, trained.state, steps)
+    for i, found in enumerate(played):
         imagined = real = 0.0
         count = 0
         for path in found:
@@ -170,7 +176,7 @@ def test_games_go_on_for_as_long_as_states_are_imagined(trained, monkeypatch):
     with field(plan, lifted.play, 1, training=True) as ground:
         for behind, most in ((0, 5), (4, 7)):
             monkeypatch.setattr(diagnostics, "horizon", lambda gamma, behind=behind: behind)
-            diagnostics.q_error(ground, lifted, trained.state, 2)
+            q_error(ground, lifted, trained.state, 2)
             assert seen == [most]
             seen.clear()
 

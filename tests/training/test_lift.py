@@ -74,7 +74,7 @@ def test_everything_is_traced_once(once):
     """Also when what goes in has come out of another function, and after the clocks have moved on."""
     state, replay = filled(once)
     obs = jnp.zeros((3, 2, 16, 16, 2), jnp.uint8)
-    good = jax.tree.map(jnp.copy, state)
+    good, held = jax.tree.map(jnp.copy, state), None
     for i in range(4):
         known = told(np.zeros((3, 2)), i, np.zeros((3, 2)))
         moment = now(8 + i, i, 31 + i, True)
@@ -93,6 +93,11 @@ def test_everything_is_traced_once(once):
         once.trusted(state, good)
         replay = once.fill(replay, once.rows(replay, jnp.asarray(i)), jnp.asarray(i), jnp.asarray(3))
         once.copy(state, None, {"priority": replay.priority})
+        held = once.put(once.room(state, 2) if i < 2 else held, state, np.int32(3 * (i % 2)))
+        mine = once.take(held, np.int32(3 * (i % 2)), 3)
+        np.testing.assert_array_equal(
+            mine.online.encoder.convs[0].weight, state.online.encoder.convs[0].weight
+        )
     assert along.shape == (3, 1, 2) and finite.shape == (3,)
     assert all(m.shape == (3,) for m in metrics.values())
     assert batch is None

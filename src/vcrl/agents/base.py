@@ -28,7 +28,7 @@ class Along(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """An agent of one seed: three pure functions that make it, three read-only ones to look inside, and its appetite.
+    """An agent of one seed: pure functions that make it, read-only ones to look inside, and its appetite.
 
     `rarely` is part of `update` where it is there, and `whole_update` puts them together.
 
@@ -46,6 +46,8 @@ class Agent(NamedTuple):
     values_along: Callable[[Any, Array, Array], Along]
     # state, obs P -> what the agent thinks the states are worth P, where an episode was cut off
     worth: Callable[[Any, Array], Array]
+    # state -> the same with no more than acting, `values_along` and `worth` read
+    bare: Callable[[Any], Any]
     sample: (
         Any  # what it learns from: a Sample, or a NamedTuple of some; `update` gets Segments in their place
     )

@@ -101,6 +101,7 @@ def make_rainbow(config: RainbowConfig, spec: EnvSpec, protocol: Protocol) -> Ag
         gradient_norms=partial(gradient_norms, setup),
         values_along=partial(values_along, setup),
         worth=partial(worth, setup),
+        bare=bare,
         sample=sample,
         learn_start=config.learn_start,
         updates_per_step=config.updates_per_step,
@@ -399,3 +400,7 @@ def worth(setup: Setup, state: RainbowState, obs: UInt8[Array, "P H W C"]) -> Fl
     """Q of the best action, without noise or augmentation."""
     nets, values = state.online, setup.values
     return jnp.max(values.scalar(values.read(nets.q_head.mean(), _plainly(nets.encoder, obs))), axis=-1)
+
+
+def bare(state: RainbowState) -> RainbowState:
+    return RainbowState(state.online, None, state.stats, ())

@@ -82,6 +82,7 @@ def make_sac(config: SACConfig, spec: EnvSpec, protocol: Protocol) -> Agent:
         gradient_norms=partial(gradient_norms, setup),
         values_along=partial(values_along, setup),
         worth=partial(worth, setup),
+        bare=bare,
         sample=Batches(Sample(config.batch, steps=0, targets=1, **common), aux),
         learn_start=config.learn_start,
         updates_per_step=config.updates_per_step,
@@ -277,3 +278,7 @@ def worth(setup: Setup, state: SACState, obs: UInt8[Array, "P H W C"]) -> Float[
     nets = state.online
     seen = nets.encoder.convs(centre(obs, setup.config.crop))
     return jnp.min(nets.q_head(nets.encoder.trunk(seen), nets.actor(seen).best()), axis=-1)
+
+
+def bare(state: SACState) -> SACState:
+    return state._replace(target=None, opt={}, seldom={})

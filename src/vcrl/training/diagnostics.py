@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from vcrl.training.evaluate import Field, Trajectory, play
@@ -17,35 +20,33 @@ FOR_EVER = 10**9  # agent steps
 class Positions(NamedTuple):
     """The first P positions of one seed's evaluation trajectories, with what followed each of them."""
 
-    obs: np.ndarray  # P H W C
+    frame: np.ndarray  # P H W C, the newest of what was seen there
+    first: np.ndarray  # P, whether it starts an episode of the learner
     action: np.ndarray  # K+1 P ..., taken at t+k
     returns: np.ndarray  # K+1 P, G_{t+k}
     inside: np.ndarray  # K+1 P, whether t+k is still in the trajectory
 
 
-def q_error(ground: Field, lifted: Lifted, state: Any, steps: int) -> Any:
+def error_of(plan: Plan, lifted: Lifted, state: Any, played: list[list[Trajectory]], steps: int) -> Any:
     """E = 1/(T K) sum_t sum_k |Q(z^_{t+k}, a_{t+k}) - G_{t+k}| 1[t+k <= T] for every seed.
 
     The normaliser is T K, also where steps run past the end, as the paper has it. Beside it the error of the real
     state (k = 0), and the imagined one with the batch norm's batch statistics, which is how it was trained. Where time
     ran out, or the rest is too far away to count, what G lacks is the agent's own value of the state it came to.
     """
-    plan = ground.plan
     limit, gamma, look = plan.schedule.q_error_positions, plan.config.gamma, plan.config.observation
-    played = trajectories(ground, state, limit, max(steps, horizon(gamma)))
     rest = left_over(plan, lifted, state, played)
-    found = [
-        positions(mine, steps, limit, gamma, look.stack, look.fill, more)
-        for mine, more in zip(played, rest, strict=True)
-    ]
-    obs, action, returns, inside = (np.stack([getattr(p, name) for p in found]) for name in Positions._fields)
+    found = [positions(mine, steps, limit, gamma, more) for mine, more in zip(played, rest, strict=True)]
+    frame, first, action, returns, inside = (
+        np.stack([getattr(p, name) for p in found]) for name in Positions._fields
+    )
 
     def error(values: Any) -> np.ndarray:
         """Of every seed and k, summed over positions."""
         k = values.shape[1]
         return (np.abs(np.asarray(values) - returns[:, :k]) * inside[:, :k]).sum(axis=-1)
 
-    running, batch = lifted.values_along(state, obs, action)
+    running, batch = lifted.values_along(state, stacks(frame, first, look.stack, look.fill), action)
     wrong = error(running)
     out = {"q_error/real": wrong[:, 0] / limit}
     if wrong.shape[1] > 1:
@@ -63,14 +64,15 @@ def left_over(plan: Plan, lifted: Lifted, state: Any, played: list[list[Trajecto
     if most == 0:
         return rest
     look = plan.config.observation
-    shape = (*plan.task.spec.frame[:2], plan.task.spec.frame[2] * look.stack)
     # As many for every seed, and a number that seldom changes, since each is compiled anew.
-    obs = np.zeros((len(played), 1 << (most - 1).bit_length(), *shape), np.uint8)
+    shape = (len(played), 1 << (most - 1).bit_length(), look.stack)
+    frame, first = np.zeros((*shape, *plan.task.spec.frame), np.uint8), np.zeros(shape, bool)
     for seed, (mine, which) in enumerate(zip(played, cut, strict=True)):
         for at, game in enumerate(which):
-            frame = np.concatenate([mine[game].frame, mine[game].ending[None]])[-look.stack :]
-            first = np.append(mine[game].first, False)[-look.stack :]
-            obs[seed, at] = stacked(frame, first, look.stack, look.fill)[-1]
+            shown = np.concatenate([mine[game].frame[-look.stack :], mine[game].ending[None]])[-look.stack :]
+            begins = np.append(mine[game].first, False)[-look.stack :]
+            frame[seed, at, -len(shown) :], first[seed, at, -len(shown) :] = shown, begins
+    obs = last_of_stacks(frame, first, look.stack, look.fill)
     worth = np.asarray(lifted.worth(state, obs))
     for seed, which in enumerate(cut):
         for at, game in enumerate(which):
@@ -94,16 +96,31 @@ def horizon(gamma: float) -> int:
     return math.ceil(math.log(FAR) / math.log(gamma)) if gamma < 1 else FOR_EVER
 
 
-def trajectories(ground: Field, state: Any, limit: int, behind: int = FOR_EVER) -> list[list[Trajectory]]:
-    """Evaluation episodes of every seed, in order, until each seed has at least `limit` positions.
+def trajectories(ground: Field, state: Any, steps: int, count: int | None = None) -> list[list[Trajectory]]:
+    """Evaluation episodes of the first `count` seeds, in order, until each has as many positions as are wanted.
 
-    Whole ones, but for what lies more than `behind` steps behind the last position that is wanted.
+    Whole ones, but for what lies so far behind the last position that is wanted that it does not count. A seed that has
+    enough plays no more.
     """
-    kept: list[list[Trajectory]] = [[] for _ in ground.plan.seeds]
-    lanes, start = ground.env.lanes // len(kept), 0
-    while (missing := limit - min(sum(len(t.action) for t in mine) for mine in kept)) > 0:
-        games = play(ground, state, range(start, start + lanes), record=True, most=missing + behind)
-        for mine, played in zip(kept, games, strict=True):
+    plan = ground.plan
+    limit, behind = plan.schedule.q_error_positions, max(steps, horizon(plan.config.gamma))
+    kept: list[list[Trajectory]] = [[] for _ in plan.seeds[:count]]
+    lanes, start = ground.env.lanes // len(plan.seeds), 0
+
+    def missing() -> np.ndarray:
+        got = np.array([sum(len(t.action) for t in mine) for mine in kept])
+        return np.append(limit - got, np.zeros(len(plan.seeds) - len(kept), int))
+
+    while (lacks := missing()).max() > 0:
+        games = play(
+            ground,
+            state,
+            range(start, start + lanes),
+            record=True,
+            most=int(lacks.max()) + behind,
+            who=lacks > 0,
+        )
+        for mine, played in zip(kept, games, strict=False):
             mine.extend(game.trajectory for game in played if game.trajectory is not None)
         start += lanes
     return kept
@@ -114,8 +131,6 @@ def positions(
     steps: int,
     limit: int,
     gamma: float,
-    stack: int,
-    fill: str = "zeros",
     rest: Sequence[float] | None = None,
 ) -> Positions:
     """Line up the trajectories of one seed; an episode of the learner ends at each terminal (a lost life too).
@@ -136,19 +151,34 @@ def positions(
     ahead = np.arange(steps + 1)[:, None]
     at = np.minimum(np.arange(limit) + ahead, len(action) - 1)
     frame, first = (np.concatenate([getattr(p, name) for p in parts])[:limit] for name in ("frame", "first"))
-    obs = stacked(frame, first, stack, fill)
-    return Positions(obs, action[at], returns[at], ahead < length[None, :limit])
+    return Positions(frame, first, action[at], returns[at], ahead < length[None, :limit])
 
 
-def stacked(frame: np.ndarray, first: np.ndarray, stack: int, fill: str = "zeros") -> np.ndarray:
+def stacked(frame: Any, first: Any, stack: int, fill: str = "zeros") -> jax.Array:
     """What the agent saw: each frame with those before it, oldest first; before an episode zeros, or its first."""
-    at = np.arange(len(first))
-    begin = np.maximum.accumulate(np.where(first, at, 0))
-    shown: list[np.ndarray] = []
-    for back in range(stack - 1, -1, -1):
-        before = frame[np.maximum(at - back, begin)]
-        shown.append(before if fill == "first" else before * (at - back >= begin)[:, None, None, None])
-    return np.concatenate(shown, axis=-1)
+    at = jnp.arange(len(first))
+    begin = jax.lax.cummax(jnp.where(first, at, 0))[:, None]
+    wanted = at[:, None] - jnp.arange(stack - 1, -1, -1)
+    shown = jnp.asarray(frame)[jnp.maximum(wanted, begin)]  # P stack H W C
+    if fill == "zeros":
+        shown = jnp.where((wanted >= begin)[..., None, None, None], shown, 0)
+    return jnp.moveaxis(shown, 1, 3).reshape(*frame.shape[:3], -1)
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def stacks(frame: Any, first: Any, stack: int, fill: str) -> jax.Array:
+    """`stacked` of every seed, on the device: to send frames once takes a quarter of sending stacks."""
+    return jax.vmap(lambda mine, begins: stacked(mine, begins, stack, fill))(frame, first)
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def last_of_stacks(frame: Any, first: Any, stack: int, fill: str) -> jax.Array:
+    """Of every seed and game the newest stack."""
+
+    def newest(frame: Any, first: Any) -> jax.Array:
+        return stacked(frame, first, stack, fill)[-1]
+
+    return jax.vmap(jax.vmap(newest))(frame, first)
 
 
 def discounted(reward: np.ndarray, gamma: float, rest: float = 0.0) -> np.ndarray:

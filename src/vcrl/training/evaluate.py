@@ -153,18 +153,21 @@ def play(
     record: bool = False,
     progress: Callable[[int, int], None] = lambda done, all: None,
     most: int | None = None,
+    who: np.ndarray | None = None,
 ) -> list[list[Played]]:
     """These games of every seed, side by side, each lane standing still once its game is over.
 
-    None of them has more than `most` agent steps, where that is said.
+    None of them has more than `most` agent steps, where that is said. Where `who` says which seeds play, the others
+    have no games.
     """
     plan, env = ground.plan, ground.env
     count, limit = len(plan.seeds), min(filter(None, (plan.protocol.horizon, most)), default=None)
     episode = np.tile(np.asarray(episodes), count)
     each = np.repeat(plan.seeds, len(episodes))
     seeds = [game_seed(EVAL_SALT, int(s), int(e)) for s, e in zip(each, episode, strict=True)]
-    frame = env.reset(np.ones(env.lanes, bool), np.array(seeds, np.uint64))
-    score, length, active = np.zeros(env.lanes), np.zeros(env.lanes, np.int64), np.ones(env.lanes, bool)
+    active = np.ones(env.lanes, bool) if who is None else np.repeat(who, len(episodes))
+    frame = env.reset(active, np.array(seeds, np.uint64))
+    score, length = np.zeros(env.lanes), np.zeros(env.lanes, np.int64)
     first, ticks, ending = np.ones(env.lanes, bool), list[tuple[np.ndarray, ...]](), frame
     taken, narrow = list[np.ndarray](), stored_type(env.spec.actions)
     batch = Batch(ground, frame)
@@ -183,15 +186,17 @@ def play(
             progress(env.lanes - int(active.sum()), env.lanes)
             batch.narrow(active)
     actions = np.stack(taken)
-    flat = [
-        Played(
-            Finished(lane, int(each[lane]), int(episode[lane]), float(score[lane]), int(length[lane])),
-            _trajectory(ticks[: length[lane]], ending, lane) if record else None,
-            actions[: length[lane], lane],
+
+    def played(lane: int) -> Played:
+        steps = int(length[lane])
+        return Played(
+            Finished(lane, int(each[lane]), int(episode[lane]), float(score[lane]), steps),
+            _trajectory(ticks[:steps], ending, lane) if record else None,
+            actions[:steps, lane],
         )
-        for lane in range(env.lanes)
-    ]
-    return [flat[i * len(episodes) : (i + 1) * len(episodes)] for i in range(count)]
+
+    of_seed = np.arange(env.lanes).reshape(count, -1)
+    return [[played(int(lane)) for lane in mine if length[lane]] for mine in of_seed]
 
 
 class Batch:

@@ -36,6 +36,14 @@ class Lifted(NamedTuple):
     worth: Callable[..., Any]  # state, obs S P -> what those states are worth, S P
     guard: Callable[..., Any]  # state, good state -> finite S, newest good state; donates the good one
     trusted: Callable[..., Any]  # state, good state -> the state of finite seeds, the good one of the others
+    # What plays and imagines, of several moments, one behind the other along S:
+    room: Callable[..., Any]  # state, count -> room for so many
+    put: Callable[
+        ..., Any
+    ]  # room, state, start -> room with what the state needs of it from there on; donates room
+    take: Callable[
+        ..., Any
+    ]  # room, start, seeds -> what so many seeds can play and imagine with, from there on
 
 
 def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
@@ -117,6 +125,18 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         number = jnp.where(now[3] > 0, now[2] - 1, -1)
         return jax.vmap(rp.insert, in_axes=(0, 0, None))(replay, _unpacked(replay, *row), number)
 
+    def room(state: Any, count: int) -> Any:
+        return jax.tree.map(lambda x: jnp.zeros((count * len(x), *x.shape[1:]), x.dtype), agent.bare(state))
+
+    def put(held: Any, state: Any, start: Any) -> Any:
+        def into(all: Any, x: Any) -> Any:
+            return jax.lax.dynamic_update_slice_in_dim(all, x, start, 0)
+
+        return jax.tree.map(into, held, agent.bare(state))
+
+    def take(held: Any, start: Any, seeds: int) -> Any:
+        return jax.tree.map(lambda all: jax.lax.dynamic_slice_in_dim(all, start, seeds), held)
+
     return Lifted(
         init=once(agent.init),
         empty=once(lambda seed: rp.init(spec, capacity, agent.samples[0].top)),
@@ -132,6 +152,9 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         worth=seldom(each(agent.worth, (0, 0))),
         guard=once(guard, donate_argnums=1),
         trusted=once(lambda state, good: guard(state, good)[1]),
+        room=seldom(room, static_argnums=1),
+        put=seldom(put, donate_argnums=0),
+        take=seldom(take, static_argnums=2),
     )
 
 

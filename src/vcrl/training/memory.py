@@ -1,5 +1,7 @@
 """What a training will need, said before it is taken."""
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -8,17 +10,22 @@ from vcrl.nets.encoders import LAYERS
 from vcrl.replay import size_in_bytes
 from vcrl.runs.facts import free_memory
 from vcrl.training.engine import Engine
+from vcrl.training.moments import together
 from vcrl.training.plan import Plan
 
 
 def need_in_bytes(plan: Plan, engine: Engine) -> tuple[int, int, int]:
-    """Bytes, of all seeds: replay; weights, with the copy that is kept for emergencies; what an update works on."""
+    """Bytes, of all seeds: replay; weights, with those kept for emergencies and for Q-errors; an update's work."""
     state = jax.eval_shape(engine.lifted.init, np.array(plan.seeds, np.int32))
-    weights = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
-    seeds = len(plan.seeds)
+    waiting = together(plan) * size_of(engine.agent.bare(state)) if plan.schedule.q_error else 0
+    seeds, weights = len(plan.seeds), 2 * size_of(state) + waiting
     batches, widest = _working(plan, engine)
     work = seeds * batches + (widest if engine.agent.alone else seeds * widest)
-    return seeds * size_in_bytes(plan.task.spec, plan.capacity), 2 * weights, work
+    return seeds * size_in_bytes(plan.task.spec, plan.capacity), weights, work
+
+
+def size_of(tree: Any) -> int:
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def _working(plan: Plan, engine: Engine) -> tuple[int, int]:

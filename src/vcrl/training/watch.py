@@ -4,10 +4,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,9 +20,9 @@ from vcrl.runs.receipts import Game
 from vcrl.training import evaluate
 from vcrl.training.advice import Advice
 from vcrl.training.console import Console
-from vcrl.training.diagnostics import lanes_for, q_error
 from vcrl.training.engine import Engine, Snapshot, Training
 from vcrl.training.memory import need_in_bytes, peak_in_bytes
+from vcrl.training.moments import Moments
 from vcrl.training.plan import Plan
 
 CHECKPOINT_SECONDS = 60.0
@@ -35,6 +34,14 @@ class Interrupted(Exception):
     """Told to stop while looking at a training."""
 
 
+class Waiting(NamedTuple):
+    """A row of metrics that is not in the log yet."""
+
+    counters: dict[str, Any]
+    row: dict[str, Any]
+    asked: bool  # for its Q-error
+
+
 class Watch:
     """Nothing here changes what is learned."""
 
@@ -43,9 +50,8 @@ class Watch:
         status = folder.read_status()
         self.earlier = float(status["seconds"]) if isinstance(status.get("seconds"), int | float) else 0.0
         self.saved = self.began = time.monotonic()
-        self.ground: evaluate.Field | None = None  # where Q-errors are measured, kept from one to the next
+        self.moments = Moments(plan, engine, self.play)
         self.forecast = sum(need_in_bytes(plan, engine))
-        self.opened = ExitStack()
         self.writer = ThreadPoolExecutor(1, "checkpoint")
         self.saving: Future[None] = Future()  # the newest checkpoint, perhaps still on its way
         self.saving.set_result(None)
@@ -56,10 +62,13 @@ class Watch:
         # What is due at this tick and not in the logs yet: a row so far, and what else to look at. It is JSON, since
         # a checkpoint holds it where looking was cut off.
         self.owed: dict[str, Any] = {}
+        # Rows of this tick and earlier ones that wait for a Q-error, their own or one before them: the log is in order.
+        # None of them is in a checkpoint, so there is no checkpoint while rows of earlier ticks wait.
+        self.waiting: list[Waiting] = []
         self.finishing = False
 
     def close(self) -> None:
-        self.opened.close()
+        self.moments.close()
         self.writer.shutdown()
 
     def begin(self, training: Training, owed: dict[str, Any], amiss: list[str]) -> None:
@@ -92,26 +101,43 @@ class Watch:
         # Compiling cannot be interrupted, so nothing should be lost by who does not wait for its end.
         patience = COMPILE_SECONDS if now == self.engine.agent.learn_start else CHECKPOINT_SECONDS
         if time.monotonic() - self.saved > patience and self.saving.done():
+            self.settle(training)
             self.save(training)
             self.status("running", training)
 
     def look(self, training: Training) -> None:
         """Pay what is owed. An `Interrupted` on the way leaves owed what is not in the logs yet."""
-        owed = self.owed
-        if owed.get("q_error"):
-            owed["row"] |= listed(self.q_error(training))
-            owed["q_error"] = False
-        if row := owed.get("row"):
-            self.folder.metrics(self.counters(training) | row)
-            self.folder.flush()  # others may be looking
-            owed["row"] = {}
-            if due(training.tick, self.plan.schedule.log):
-                self.show(training, row)
-                for text in self.advice.after(row):
-                    self.note(training, text)
-        if owed.get("evaluate"):
+        self.tell(training)
+        if self.owed.get("evaluate"):
             self.evaluate(training)
         self.owed = {}
+
+    def tell(self, training: Training) -> None:
+        """The row of this tick into the log, or among those that wait until several Q-errors are measured together."""
+        owed = self.owed
+        row, asked = owed.get("row", {}), owed.get("q_error", False)
+        if not row and not asked:
+            return
+        if asked:
+            self.moments.add(training.trusted())
+        self.waiting.append(Waiting(self.counters(training), row, asked))
+        if self.moments.full or not self.moments.count:
+            self.settle(training)
+        if row and due(training.tick, self.plan.schedule.log):
+            self.show(training, row)
+            for text in self.advice.after(row):
+                self.note(training, text)
+        owed |= {"row": {}, "q_error": False}
+
+    def settle(self, training: Training) -> None:
+        """Measure the Q-errors that wait, and write the rows that wait for them."""
+        found = iter(self.moments.measure())
+        for counters, row, asked in self.waiting:
+            self.folder.metrics(counters | row | (listed(next(found)) if asked else {}))
+        self.waiting.clear()
+        self.folder.flush()  # others may be looking
+        for text in self.moments.news():
+            self.note(training, text)
 
     def play(self, *arguments: Any) -> Any:
         """The agents' choices in games that are only looked at, until told to stop: such a game may be long."""
@@ -120,6 +146,15 @@ class Watch:
         return self.engine.lifted.play(*arguments)
 
     def stop(self, training: Training) -> None:
+        # The nets of this tick are in the checkpoint: it can be looked at another day. Those of earlier ones are not.
+        if len(self.waiting) > bool(self.owed.get("q_error")):
+            self.console.line(
+                f"Q-errors of {self.moments.count} moments are measured first; a second Ctrl-C does without them, and "
+                "the same command then continues from the last checkpoint"
+            )
+            self.interrupted = lambda: False
+            self.settle(training)
+            self.owed |= {"row": {}, "q_error": False} if self.owed else {}
         if not self.finishing:  # else the last checkpoint is on its way already
             self.save(training)
         self.saving.result()
@@ -127,6 +162,7 @@ class Watch:
 
     def finish(self, training: Training) -> None:
         """The last checkpoint, then the protocol's evaluation: cut off here, it is simply done again."""
+        self.settle(training)
         self.save(training, rows=False)  # nothing more will be sampled
         self.finishing = True
         scores = self.evaluate(training)
@@ -145,17 +181,6 @@ class Watch:
                 f"seed {self.plan.seeds[i]} is no longer finite at {training.tick:,} agent steps: "
                 "its last finite state is kept and will be scored; the others go on"
             )
-
-    def q_error(self, training: Training) -> dict[str, np.ndarray]:
-        lifted, steps = self.engine.lifted, self.engine.agent.steps
-        if self.ground is None:
-            # By the rules of training: values are learned of episodes that end with a life.
-            ground = evaluate.field(self.plan, self.play, lanes_for(self.plan), training=True)
-            self.ground = self.opened.enter_context(ground)
-        found = q_error(self.ground, lifted, training.trusted(), steps)
-        for text in self.ground.news():
-            self.note(training, text)
-        return found
 
     def evaluate(self, training: Training) -> dict[str, float]:
         """Score every seed by the protocol; the games go to the log, their means come back."""
