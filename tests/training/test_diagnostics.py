@@ -18,7 +18,8 @@ CONTROL = {"learn_start": 20, "batch": 4, "hidden": 8, "width": 8}
 
 
 def q_error(ground, lifted, state, steps):
-    return diagnostics.error_of(ground.plan, lifted, state, trajectories(ground, state, steps), steps)
+    played = trajectories(ground, state, steps, len(ground.plan.seeds))
+    return diagnostics.error_of(ground.plan, lifted, state, played, steps)
 
 
 def trajectory(actions, rewards, terminals=None):
@@ -56,7 +57,7 @@ def test_a_game_that_was_cut_goes_on_in_the_agents_own_opinion(tmp_path):
     lifted = engine_of(plan).lifted
     state = lifted.init(np.array(plan.seeds, np.int32))
     with field(plan, lifted.play, diagnostics.lanes_for(plan), training=True) as ground:
-        played = trajectories(ground, state, 0)
+        played = trajectories(ground, state, 0, 2)
         got = q_error(ground, lifted, state, 0)
     rest = diagnostics.left_over(plan, lifted, state, played)
     for i, mine in enumerate(played):
@@ -86,10 +87,10 @@ def test_what_is_too_far_away_to_count_is_not_played(monkeypatch):
     assert diagnostics.horizon(0.7) == 26 and diagnostics.horizon(0.99) == 917
     assert diagnostics.horizon(1.0) > 10**6 and diagnostics.horizon(0.0) == 0
     with field(plan, lifted.play, diagnostics.lanes_for(plan), training=True) as ground:
-        whole = trajectories(ground, state, 0)
+        whole = trajectories(ground, state, 0, 2)
         monkeypatch.setattr(diagnostics, "FAR", 0.1)
         assert diagnostics.horizon(0.7) == 7
-        cut = trajectories(ground, state, 0)
+        cut = trajectories(ground, state, 0, 2)
         got = q_error(ground, lifted, state, 0)
     rest = diagnostics.left_over(plan, lifted, state, cut)
     for i, ((long,), (short,)) in enumerate(zip(whole, cut, strict=True)):
@@ -135,7 +136,7 @@ def test_q_error_against_a_plain_loop(trained):
     steps, limit, gamma = 2, plan.schedule.q_error_positions, plan.config.gamma
     with field(plan, lifted.play, diagnostics.lanes_for(plan), training=True) as ground:
         got = q_error(ground, lifted, trained.state, steps)
-        played = trajectories(ground, trained.state, steps)
+        played = trajectories(ground, trained.state, steps, 2)
     for i, found in enumerate(played):
         imagined = real = 0.0
         count = 0
@@ -168,7 +169,7 @@ def test_games_go_on_for_as_long_as_states_are_imagined(trained, monkeypatch):
     plan, lifted, seen = trained.plan, engine_of(trained.plan).lifted, []
 
     def spy(ground, state, episodes, **more):
-        seen.append(more["most"])
+        seen.append(more["most"].tolist())
         return play(ground, state, episodes, **more)
 
     plan = replace(plan, schedule=replace(plan.schedule, q_error_positions=3))
@@ -177,7 +178,7 @@ def test_games_go_on_for_as_long_as_states_are_imagined(trained, monkeypatch):
         for behind, most in ((0, 5), (4, 7)):
             monkeypatch.setattr(diagnostics, "horizon", lambda gamma, behind=behind: behind)
             q_error(ground, lifted, trained.state, 2)
-            assert seen == [most]
+            assert seen == [[most, most]]
             seen.clear()
 
 

@@ -41,7 +41,7 @@ def moments(tmp_path_factory):
         tiny(tmp_path_factory.mktemp("moments"))
     evaluation = [i for i, owed in enumerate(seen) if owed.get("evaluate") and not owed["q_error"]]
     measuring = [i for i, owed in enumerate(seen) if owed.get("q_error")]
-    last = [i for i, owed in enumerate(seen) if not owed]
+    last = [i for i, owed in enumerate(seen) if not any(owed.values())]
     return {"evaluation": evaluation[3], "q_error": measuring[3], "last": last[3]}
 
 

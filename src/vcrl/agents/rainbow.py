@@ -403,4 +403,5 @@ def worth(setup: Setup, state: RainbowState, obs: UInt8[Array, "P H W C"]) -> Fl
 
 
 def bare(state: RainbowState) -> RainbowState:
-    return RainbowState(state.online, None, state.stats, ())
+    nets = state.online
+    return RainbowState(RainbowNets(nets.encoder, nets.q_head, nets.transition, None), None, state.stats, ())

@@ -281,4 +281,6 @@ def worth(setup: Setup, state: SACState, obs: UInt8[Array, "P H W C"]) -> Float[
 
 
 def bare(state: SACState) -> SACState:
-    return state._replace(target=None, opt={}, seldom={})
+    nets = state.online
+    needed = SACNets(nets.encoder, nets.q_head, nets.actor, nets.log_alpha, nets.transition)
+    return state._replace(online=needed, target=None, opt={}, seldom={})

@@ -26,7 +26,7 @@ def scout(asked: dict[str, Any]) -> dict[str, Any]:
         key = (plan.config, plan.task.spec, plan.capacity)
         if key not in sizes:
             one = replace(plan, seeds=plan.seeds[:1])
-            sizes[key] = need_in_bytes(one, engine_of(one))
+            sizes[key] = need_in_bytes(one, engine_of(one), gpu=True)
         replay, weights, working = sizes[key]
         found.append(
             {

@@ -46,7 +46,7 @@ def error_of(plan: Plan, lifted: Lifted, state: Any, played: list[list[Trajector
         k = values.shape[1]
         return (np.abs(np.asarray(values) - returns[:, :k]) * inside[:, :k]).sum(axis=-1)
 
-    running, batch = lifted.values_along(state, stacks(frame, first, look.stack, look.fill), action)
+    running, batch = lifted.values_along(state, stacked(frame, first, look.stack, look.fill), action)
     wrong = error(running)
     out = {"q_error/real": wrong[:, 0] / limit}
     if wrong.shape[1] > 1:
@@ -72,7 +72,7 @@ def left_over(plan: Plan, lifted: Lifted, state: Any, played: list[list[Trajecto
             shown = np.concatenate([mine[game].frame[-look.stack :], mine[game].ending[None]])[-look.stack :]
             begins = np.append(mine[game].first, False)[-look.stack :]
             frame[seed, at, -len(shown) :], first[seed, at, -len(shown) :] = shown, begins
-    obs = last_of_stacks(frame, first, look.stack, look.fill)
+    obs = stacked(frame, first, look.stack, look.fill)[:, :, -1]
     worth = np.asarray(lifted.worth(state, obs))
     for seed, which in enumerate(cut):
         for at, game in enumerate(which):
@@ -96,11 +96,11 @@ def horizon(gamma: float) -> int:
     return math.ceil(math.log(FAR) / math.log(gamma)) if gamma < 1 else FOR_EVER
 
 
-def trajectories(ground: Field, state: Any, steps: int, count: int | None = None) -> list[list[Trajectory]]:
+def trajectories(ground: Field, state: Any, steps: int, count: int) -> list[list[Trajectory]]:
     """Evaluation episodes of the first `count` seeds, in order, until each has as many positions as are wanted.
 
-    Whole ones, but for what lies so far behind the last position that is wanted that it does not count. A seed that has
-    enough plays no more.
+    Whole ones, but for what lies so far behind the last position that is wanted that it does not count. How long a seed
+    plays does not depend on the others.
     """
     plan = ground.plan
     limit, behind = plan.schedule.q_error_positions, max(steps, horizon(plan.config.gamma))
@@ -117,7 +117,7 @@ def trajectories(ground: Field, state: Any, steps: int, count: int | None = None
             state,
             range(start, start + lanes),
             record=True,
-            most=int(lacks.max()) + behind,
+            most=lacks + behind,
             who=lacks > 0,
         )
         for mine, played in zip(kept, games, strict=False):
@@ -154,31 +154,21 @@ def positions(
     return Positions(frame, first, action[at], returns[at], ahead < length[None, :limit])
 
 
+@partial(jax.jit, static_argnums=(2, 3))
 def stacked(frame: Any, first: Any, stack: int, fill: str = "zeros") -> jax.Array:
-    """What the agent saw: each frame with those before it, oldest first; before an episode zeros, or its first."""
-    at = jnp.arange(len(first))
-    begin = jax.lax.cummax(jnp.where(first, at, 0))[:, None]
+    """What the agent saw: each frame with those before it, oldest first; before an episode zeros, or its first.
+
+    On the device, to which every frame then travels once. `frame` is any number of P H W C, `first` of P.
+    """
+    *many, count = first.shape
+    at = jnp.arange(count)
+    begin = jax.lax.cummax(jnp.where(first, at, 0), axis=len(many))[..., None]
     wanted = at[:, None] - jnp.arange(stack - 1, -1, -1)
-    shown = jnp.asarray(frame)[jnp.maximum(wanted, begin)]  # P stack H W C
+    place = jnp.maximum(wanted, begin).reshape(*many, count * stack, 1, 1, 1)
+    shown = jnp.take_along_axis(frame, place, axis=len(many)).reshape(*many, count, stack, *frame.shape[-3:])
     if fill == "zeros":
         shown = jnp.where((wanted >= begin)[..., None, None, None], shown, 0)
-    return jnp.moveaxis(shown, 1, 3).reshape(*frame.shape[:3], -1)
-
-
-@partial(jax.jit, static_argnums=(2, 3))
-def stacks(frame: Any, first: Any, stack: int, fill: str) -> jax.Array:
-    """`stacked` of every seed, on the device: to send frames once takes a quarter of sending stacks."""
-    return jax.vmap(lambda mine, begins: stacked(mine, begins, stack, fill))(frame, first)
-
-
-@partial(jax.jit, static_argnums=(2, 3))
-def last_of_stacks(frame: Any, first: Any, stack: int, fill: str) -> jax.Array:
-    """Of every seed and game the newest stack."""
-
-    def newest(frame: Any, first: Any) -> jax.Array:
-        return stacked(frame, first, stack, fill)[-1]
-
-    return jax.vmap(jax.vmap(newest))(frame, first)
+    return jnp.moveaxis(shown, -4, -2).reshape(*frame.shape[:-1], -1)
 
 
 def discounted(reward: np.ndarray, gamma: float, rest: float = 0.0) -> np.ndarray:

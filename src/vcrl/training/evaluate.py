@@ -152,21 +152,23 @@ def play(
     episodes: Sequence[int],
     record: bool = False,
     progress: Callable[[int, int], None] = lambda done, all: None,
-    most: int | None = None,
+    most: np.ndarray | None = None,
     who: np.ndarray | None = None,
 ) -> list[list[Played]]:
     """These games of every seed, side by side, each lane standing still once its game is over.
 
-    None of them has more than `most` agent steps, where that is said. Where `who` says which seeds play, the others
-    have no games.
+    None of a seed's has more than its `most` agent steps, where that is said. Where `who` says which seeds play, the
+    others have no games.
     """
     plan, env = ground.plan, ground.env
-    count, limit = len(plan.seeds), min(filter(None, (plan.protocol.horizon, most)), default=None)
+    count, forever = len(plan.seeds), np.iinfo(np.int64).max
+    limit = np.minimum(plan.protocol.horizon or forever, forever if most is None else most)
+    limit = np.repeat(np.broadcast_to(limit, count), len(episodes))
     episode = np.tile(np.asarray(episodes), count)
     each = np.repeat(plan.seeds, len(episodes))
     seeds = [game_seed(EVAL_SALT, int(s), int(e)) for s, e in zip(each, episode, strict=True)]
     active = np.ones(env.lanes, bool) if who is None else np.repeat(who, len(episodes))
-    frame = env.reset(active, np.array(seeds, np.uint64))
+    frame, playing = env.reset(active, np.array(seeds, np.uint64)), np.flatnonzero(active)
     score, length = np.zeros(env.lanes), np.zeros(env.lanes, np.int64)
     first, ticks, ending = np.ones(env.lanes, bool), list[tuple[np.ndarray, ...]](), frame
     taken, narrow = list[np.ndarray](), stored_type(env.spec.actions)
@@ -179,24 +181,26 @@ def play(
         score += np.where(active, came.reward, 0)
         if record:
             ending = np.where(active[:, None, None, None], came.frame, ending)
-            ticks.append((frame, first, action, learner_reward(plan, came.reward), came.terminal))
+            tick = (frame, first, action, learner_reward(plan, came.reward), came.terminal)
+            ticks.append(tick if who is None else tuple(part[playing] for part in tick))
         frame, first, before = came.frame, came.terminal & active, int(active.sum())
-        active = active & ~came.over & (limit is None or length < limit)
+        active = active & ~came.over & (length < limit)
         if active.sum() < before:
             progress(env.lanes - int(active.sum()), env.lanes)
             batch.narrow(active)
     actions = np.stack(taken)
 
-    def played(lane: int) -> Played:
+    found: list[list[Played]] = [[] for _ in plan.seeds]
+    for at, lane in enumerate(playing):
         steps = int(length[lane])
-        return Played(
-            Finished(lane, int(each[lane]), int(episode[lane]), float(score[lane]), steps),
-            _trajectory(ticks[:steps], ending, lane) if record else None,
-            actions[:steps, lane],
+        found[lane // len(episodes)].append(
+            Played(
+                Finished(int(lane), int(each[lane]), int(episode[lane]), float(score[lane]), steps),
+                _trajectory(ticks[:steps], at, ending[lane]) if record else None,
+                actions[:steps, lane],
+            )
         )
-
-    of_seed = np.arange(env.lanes).reshape(count, -1)
-    return [[played(int(lane)) for lane in mine if length[lane]] for mine in of_seed]
+    return found
 
 
 class Batch:
@@ -240,6 +244,6 @@ def learner_reward(plan: Plan, reward: np.ndarray) -> np.ndarray:
     return observation.scale * (np.sign(reward) if observation.reward == "sign" else reward)
 
 
-def _trajectory(ticks: list[tuple[np.ndarray, ...]], ending: np.ndarray, lane: int) -> Trajectory:
-    parts = (np.stack([part[lane] for part in parts]) for parts in zip(*ticks, strict=True))
-    return Trajectory(*parts, ending=ending[lane])
+def _trajectory(ticks: list[tuple[np.ndarray, ...]], at: int, ending: np.ndarray) -> Trajectory:
+    parts = (np.stack([part[at] for part in parts]) for parts in zip(*ticks, strict=True))
+    return Trajectory(*parts, ending=ending)

@@ -36,14 +36,10 @@ class Lifted(NamedTuple):
     worth: Callable[..., Any]  # state, obs S P -> what those states are worth, S P
     guard: Callable[..., Any]  # state, good state -> finite S, newest good state; donates the good one
     trusted: Callable[..., Any]  # state, good state -> the state of finite seeds, the good one of the others
-    # What plays and imagines, of several moments, one behind the other along S:
-    room: Callable[..., Any]  # state, count -> room for so many
-    put: Callable[
-        ..., Any
-    ]  # room, state, start -> room with what the state needs of it from there on; donates room
-    take: Callable[
-        ..., Any
-    ]  # room, start, seeds -> what so many seeds can play and imagine with, from there on
+    # What plays and imagines, of several moments, one behind the other along S
+    room: Callable[..., Any]  # state, count -> room for so many moments
+    put: Callable[..., Any]  # room, state, start -> room, with a state from there on; donates room
+    take: Callable[..., Any]  # room, start, seeds -> the state of so many seeds from there on
 
 
 def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
@@ -125,14 +121,16 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         number = jnp.where(now[3] > 0, now[2] - 1, -1)
         return jax.vmap(rp.insert, in_axes=(0, 0, None))(replay, _unpacked(replay, *row), number)
 
+    bare = jax.vmap(agent.bare)
+
     def room(state: Any, count: int) -> Any:
-        return jax.tree.map(lambda x: jnp.zeros((count * len(x), *x.shape[1:]), x.dtype), agent.bare(state))
+        return jax.tree.map(lambda x: jnp.zeros((count * len(x), *x.shape[1:]), x.dtype), bare(state))
 
     def put(held: Any, state: Any, start: Any) -> Any:
         def into(all: Any, x: Any) -> Any:
             return jax.lax.dynamic_update_slice_in_dim(all, x, start, 0)
 
-        return jax.tree.map(into, held, agent.bare(state))
+        return jax.tree.map(into, held, bare(state))
 
     def take(held: Any, start: Any, seeds: int) -> Any:
         return jax.tree.map(lambda all: jax.lax.dynamic_slice_in_dim(all, start, seeds), held)

@@ -1,6 +1,6 @@
 """What a training will need, said before it is taken."""
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -14,14 +14,18 @@ from vcrl.training.moments import together
 from vcrl.training.plan import Plan
 
 
-def need_in_bytes(plan: Plan, engine: Engine) -> tuple[int, int, int]:
-    """Bytes, of all seeds: replay; weights, with those kept for emergencies and for Q-errors; an update's work."""
+def need_in_bytes(plan: Plan, engine: Engine, gpu: bool | None = None) -> tuple[int, int, int]:
+    """Bytes, of all seeds: replay; weights, with the copy that is kept for emergencies; work.
+
+    Work is what an update works on, and the nets that wait for their Q-error, as many as here, or as on a GPU.
+    """
     state = jax.eval_shape(engine.lifted.init, np.array(plan.seeds, np.int32))
-    waiting = together(plan) * size_of(engine.agent.bare(state)) if plan.schedule.q_error else 0
-    seeds, weights = len(plan.seeds), 2 * size_of(state) + waiting
+    moments = together(plan, gpu) if plan.schedule.q_error else 0
+    waiting = size_of(cast(Any, engine.lifted.room).eval_shape(state, moments))
+    seeds = len(plan.seeds)
     batches, widest = _working(plan, engine)
-    work = seeds * batches + (widest if engine.agent.alone else seeds * widest)
-    return seeds * size_in_bytes(plan.task.spec, plan.capacity), weights, work
+    work = seeds * batches + (widest if engine.agent.alone else seeds * widest) + waiting
+    return seeds * size_in_bytes(plan.task.spec, plan.capacity), 2 * size_of(state), work
 
 
 def size_of(tree: Any) -> int:

@@ -1,5 +1,6 @@
 """Q-errors of several moments of a training, measured together."""
 
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -8,24 +9,29 @@ from typing import Any
 import jax
 import numpy as np
 
-from vcrl.training.diagnostics import error_of, lanes_for, trajectories
+from vcrl.training.diagnostics import error_of, horizon, lanes_for, trajectories
 from vcrl.training.engine import Engine
 from vcrl.training.evaluate import Field, field
 from vcrl.training.plan import Plan
 
-LANES = 50  # games at once, of all seeds and moments: each records its frames
 MOST = 10  # moments that wait
+RECORDED = (
+    700e6  # bytes of frames that their games may record, at most: fifty games of Atari, 1,917 steps each
+)
 
 
-def together(plan: Plan) -> int:
+def together(plan: Plan, gpu: bool | None = None) -> int:
     """How many moments wait for each other.
 
     Games of one moment keep neither a GPU nor many emulators busy: on an H200 a step of ten games takes 2.5 ms or so,
-    and one of fifty hardly more. Where a CPU chooses, or simulators render, nothing is gained by waiting.
+    most of it spent asking and waiting. Where a CPU chooses, or simulators render, nothing is gained by waiting.
     """
-    if jax.default_backend() != "gpu" or plan.task.suite != "atari":
+    gpu = jax.default_backend() == "gpu" if gpu is None else gpu
+    if not gpu or plan.task.suite != "atari":
         return 1
-    return max(1, min(MOST, LANES // len(plan.seeds)))
+    longest = plan.schedule.q_error_positions + horizon(plan.config.gamma)
+    game = min(longest, plan.protocol.horizon or longest) * math.prod(plan.task.spec.frame)
+    return max(1, min(MOST, int(RECORDED / game) // (len(plan.seeds) * lanes_for(plan))))
 
 
 class Moments:
@@ -44,6 +50,7 @@ class Moments:
 
     def close(self) -> None:
         self.opened.close()
+        self.nets = self.ground = None  # memory of the device, which need not wait for a collector
 
     @property
     def full(self) -> bool:

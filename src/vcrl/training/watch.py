@@ -62,9 +62,10 @@ class Watch:
         # What is due at this tick and not in the logs yet: a row so far, and what else to look at. It is JSON, since
         # a checkpoint holds it where looking was cut off.
         self.owed: dict[str, Any] = {}
-        # Rows of this tick and earlier ones that wait for a Q-error, their own or one before them: the log is in order.
-        # None of them is in a checkpoint, so there is no checkpoint while rows of earlier ticks wait.
+        # Rows that wait for a Q-error, their own or one before them, so that the log is in order. Those of earlier
+        # ticks are owed in no checkpoint: there is none while they wait.
         self.waiting: list[Waiting] = []
+        self.patient = self.warned = False
         self.finishing = False
 
     def close(self) -> None:
@@ -100,6 +101,8 @@ class Watch:
         self.look(training)
         # Compiling cannot be interrupted, so nothing should be lost by who does not wait for its end.
         patience = COMPILE_SECONDS if now == self.engine.agent.learn_start else CHECKPOINT_SECONDS
+        if self.moments.most > 1 and due(now, plan.schedule.q_error) and not self.waiting:
+            patience /= 2  # between two groups of moments, of which a checkpoint would cut one short
         if time.monotonic() - self.saved > patience and self.saving.done():
             self.settle(training)
             self.save(training)
@@ -110,12 +113,11 @@ class Watch:
         self.tell(training)
         if self.owed.get("evaluate"):
             self.evaluate(training)
-        self.owed = {}
+            self.owed["evaluate"] = False
 
     def tell(self, training: Training) -> None:
         """The row of this tick into the log, or among those that wait until several Q-errors are measured together."""
-        owed = self.owed
-        row, asked = owed.get("row", {}), owed.get("q_error", False)
+        row, asked = self.owed.get("row", {}), self.owed.get("q_error", False)
         if not row and not asked:
             return
         if asked:
@@ -127,34 +129,44 @@ class Watch:
             self.show(training, row)
             for text in self.advice.after(row):
                 self.note(training, text)
-        owed |= {"row": {}, "q_error": False}
 
     def settle(self, training: Training) -> None:
-        """Measure the Q-errors that wait, and write the rows that wait for them."""
+        """Measure the Q-errors that wait, and write the rows that wait for them.
+
+        Not to be cut short where rows of earlier ticks wait: what is gone cannot be measured another day.
+        """
+        if not self.waiting:
+            return
+        self.patient = self.behind(training)
         found = iter(self.moments.measure())
+        self.patient = False
         for counters, row, asked in self.waiting:
             self.folder.metrics(counters | row | (listed(next(found)) if asked else {}))
         self.waiting.clear()
+        self.owed |= {"row": {}, "q_error": False}
         self.folder.flush()  # others may be looking
         for text in self.moments.news():
             self.note(training, text)
 
+    def behind(self, training: Training) -> bool:
+        return any(row.counters["agent_steps"] < training.tick for row in self.waiting)
+
     def play(self, *arguments: Any) -> Any:
         """The agents' choices in games that are only looked at, until told to stop: such a game may be long."""
         if self.interrupted():
-            raise Interrupted
+            if not self.patient:
+                raise Interrupted
+            if not self.warned:
+                self.console.line(
+                    f"{self.moments.count} Q-errors that wait are measured before it stops; a second Ctrl-C does not "
+                    "wait, and the same command then continues from the last checkpoint"
+                )
+                self.warned = True
         return self.engine.lifted.play(*arguments)
 
     def stop(self, training: Training) -> None:
-        # The nets of this tick are in the checkpoint: it can be looked at another day. Those of earlier ones are not.
-        if len(self.waiting) > bool(self.owed.get("q_error")):
-            self.console.line(
-                f"Q-errors of {self.moments.count} moments are measured first; a second Ctrl-C does without them, and "
-                "the same command then continues from the last checkpoint"
-            )
-            self.interrupted = lambda: False
+        if self.behind(training):
             self.settle(training)
-            self.owed |= {"row": {}, "q_error": False} if self.owed else {}
         if not self.finishing:  # else the last checkpoint is on its way already
             self.save(training)
         self.saving.result()
@@ -214,7 +226,11 @@ class Watch:
         self.saving.result()
         self.guard(training)
         logs, taken = self.folder.positions(), training.snapshot(rows)
-        extra = {"logs": logs, "counters": taken.counters, **({"owed": self.owed} if self.owed else {})}
+        extra = {
+            "logs": logs,
+            "counters": taken.counters,
+            **({"owed": self.owed} if any(self.owed.values()) else {}),
+        }
         self.saving = self.writer.submit(self.write, taken, extra, rows)
         self.saved = time.monotonic()
 
