@@ -209,7 +209,9 @@ def test_seeds_stand_against_what_was_published():
     assert seeds == [[1, 2, 6], [4]]
     assert line(pong, "spr").get_xdata()[0] == 3
     assert pong.get_xlim()[0] < -1 and pong.get_xlim()[1] > 9
-    assert [tick.get_text() for tick in boxing.get_yticklabels()] == ["spr", "vcr"]
+    assert [tick.get_text() for tick in pong.get_yticklabels()] == ["spr", "vcr"]
+    assert [tick.get_text() for tick in boxing.get_yticklabels()] == ["vcr"]
+    assert pong.get_ylim() == boxing.get_ylim()
     assert not boxing.patches and boxing.get_title(loc="right") == "2 seeds"
     assert texts(figure)[0][-1] == "95% of means of as many"
 

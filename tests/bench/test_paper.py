@@ -18,7 +18,8 @@ def test_every_table_has_the_26_games():
     assert len(SCORES) == 26
     for method, games in paper.scores().items():
         assert games.keys() == SCORES.keys(), method
-    for method in ("SPR", "DER"):
+    assert paper.published().keys() == {"SPR", "DER", "CURL"}
+    for method in paper.published():
         assert paper.published()[method].keys() == SCORES.keys()
 
 
@@ -72,17 +73,18 @@ def test_aggregates_are_possible():
         assert paper.aggregates()[method]["optimality_gap"] >= stats.optimality_gap(normalised(method)) - 1e-3
 
 
-@pytest.mark.parametrize("method", ["SPR", "DER"])
+@pytest.mark.parametrize("method", ["SPR", "DER", "CURL"])
 def test_published_runs_have_the_means_of_the_papers_table(method):
     for task, found in paper.published()[method].items():
         spread = abs(found.mean - SCORES[task][0]) + 1
-        assert found.mean == pytest.approx(paper.scores()[method][task], abs=0.01 * spread), task
+        # The table has one digit behind the point.
+        assert found.mean == pytest.approx(paper.scores()[method][task], abs=0.01 * spread + 0.05), task
         assert found.runs == 100 and found.sd > 0
         assert found.p5 <= found.p25 <= found.median <= found.p75 <= found.p95
 
 
 def test_bands_hold_the_mean_and_narrow_with_more_seeds():
-    for method in ("SPR", "DER"):
+    for method in paper.published():
         for task, found in paper.published()[method].items():
             bands = [
                 paper.band(method, task, seeds) for seeds in (5, 10, 20)

@@ -169,27 +169,28 @@ def seed_scores(
     *,
     label: str = "score",
 ) -> Figure:
-    """Every seed as a marker against what was published of its method, a panel per task, a row per method."""
+    """Every seed as a marker against what was published of its method; a panel per task, a row per method it has."""
     styles = looks(m for task in scores.values() for m in task)
-    figure, axes = panels(list(scores), size=(2.7, 0.36 * len(styles) + 0.62), extra=0.75)
+    rows = max(map(len, scores.values()), default=0)
+    figure, axes = panels(list(scores), size=(2.7, 0.36 * rows + 0.62), extra=0.75)
     for axis, (task, methods) in zip(axes, scores.items(), strict=True):
-        for row, (method, look) in enumerate(styles.items()):
+        shown = [method for method in styles if method in methods]
+        for row, method in enumerate(shown):
+            look = styles[method]
             told = known.get(task, {}).get(method)
             if told is not None:
                 for ends, height, shade in ((told.runs, 0.66, "#e3e3e3"), (told.means, 0.36, "#a9a9a9")):
                     if ends is not None:
                         axis.barh(row, ends[1] - ends[0], left=ends[0], height=height, color=shade)
                 axis.plot([told.mean] * 2, [row - 0.36, row + 0.36], color=INK, linewidth=1.2, label="_known")
-            runs = np.asarray(methods.get(method, ()), dtype=float)
-            if not len(runs):
-                continue
+            runs = np.asarray(methods[method], dtype=float)
             # Seeds above the middle of their row and the mean below it, so that neither covers the other.
             axis.plot(
                 runs, np.full(len(runs), row - 0.16), look.marker, color=look.color, label="_seed", **SEED
             )
             axis.plot([runs.mean()], [row + 0.2], marker="^", color=look.color, label=method, **MEAN)
-        axis.set_yticks(range(len(styles)), list(styles))
-        axis.set_ylim(len(styles) - 0.5, -0.5)
+        axis.set_yticks(range(len(shown)), shown)
+        axis.set_ylim(rows - 0.5, -0.5)  # rows are of one height in all panels
         axis.tick_params(axis="y", length=0)
         axis.spines["left"].set_visible(False)
         axis.use_sticky_edges = False  # bars need a margin too

@@ -90,8 +90,8 @@ def text(folder: Path, docs: Path, suites: Sequence[Suite]) -> str:
         "<!-- Written by `python -m vcrl.bench.results page`: edit results-notes.md, not this page. -->",
         "",
         "A score is the mean raw score of a seed's final evaluation ([protocol.md](protocol.md)); no seed is left out.",
-        "Published numbers come from the VCR paper and from the 100 runs a game of SPR released with rliable (sources",
-        "in `src/vcrl/bench/data`). Everything else on this page is computed from "
+        "Published numbers come from the VCR paper and from 100 runs a game of SPR, DER and CURL released with rliable",
+        "(sources in `src/vcrl/bench/data`). Everything else on this page is computed from "
         + " and ".join(f"[{s.name}.csv]({tables}/{s.name}.csv)" for s in suites)
         + ".",
         "",

@@ -1,4 +1,4 @@
-"""What was published: all tables of the paper, and how far single runs of SPR and DER spread on Atari 100k.
+"""What was published: all tables of the paper, and how far single runs of SPR, DER and CURL spread on Atari 100k.
 
 The numbers are in data/, with their sources in data/README.md.
 """
@@ -200,7 +200,7 @@ def _aggregates(protocol: str) -> list[tuple[str, Aggregate]]:
 
 @cache
 def published() -> dict[str, dict[str, Published]]:
-    """Summaries of single runs, by method ("SPR", "DER") and game."""
+    """Summaries of single runs, by method ("SPR", "DER", "CURL") and game."""
     found: dict[str, dict[str, Published]] = {}
     for row in _rows("published_runs.csv"):
         numbers = [float(row[name]) for name in Published._fields[1:]]
