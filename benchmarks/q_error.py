@@ -64,8 +64,8 @@ def main(options: Options) -> None:
         finally:
             several.close()
         print(
-            f"{count:3d} together: {seconds / count:.2f} s a moment; {ticks[0]} ticks of {count * options.seeds} games, "
-            f"{1e3 * spent[0] / ticks[0]:.2f} ms each; behind them {(seconds - spent[0]) / count:.2f} s a moment",
+            f"{count:3d} together: {seconds / count:.2f} s a moment; {ticks[0]} ticks of {count * options.seeds} games "
+            f"at {1e3 * spent[0] / ticks[0]:.2f} ms; behind them {(seconds - spent[0]) / count:.2f} s a moment",
             flush=True,
         )
 
