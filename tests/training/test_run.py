@@ -116,7 +116,13 @@ def test_memory_is_counted_before_it_is_taken(run, monkeypatch):
     # Two seeds, batches of 4; o_t, twice 3 bootstrap states, 2 real ones; 8x8 patches of 4x4 pixels, 2 frames, floats.
     widest = 4 * (1 + 2 * 3 + 2) * 64 * 16 * 2 * 4
     # And the stacks themselves, in bytes: o_t..o_t+2 and 3 bootstrap ones.
-    assert work == 2 * (widest + 4 * (3 + 3) * 16 * 16 * 2)
+    stacks = 4 * (3 + 3) * 16 * 16 * 2
+    # And the nets that a moment's Q-error is measured with.
+    nets = run.state.online
+    waiting = sum(
+        x.nbytes for x in jax.tree.leaves((nets.encoder, nets.q_head, nets.transition, run.state.stats))
+    )
+    assert work == 2 * (widest + stacks) + waiting
     monkeypatch.setattr("vcrl.training.memory.free_in_bytes", lambda: (replay + weights + work) * 0.7)
     with pytest.raises(UserError, match=r"GB are free: use at most 1 seeds at once"):
         check_memory(run.plan, engine)
