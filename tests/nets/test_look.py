@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vcrl.nets import kernels
 from vcrl.nets.augment import as_it_is, drawn_for, picture
 from vcrl.nets.convolutions import by_library
 from vcrl.nets.encoders import LAYERS, Encoder, convolved
@@ -69,6 +70,38 @@ def test_an_encoder_of_its_own_accelerator_takes_half_precision():
     alone = Encoder(encoder.convs, renormalised=True, alone=True)
     np.testing.assert_array_equal(alone(obs[0]), convolved(encoder, obs[0].astype(jnp.float16)))
     assert np.any(np.asarray(alone(obs[0])) != np.asarray(encoder(obs[0])))
+
+
+def test_where_no_gradient_is_wanted_the_halves_come_as_they_are():
+    encoder, obs = some("small", 1)
+    encoder = Encoder(jax.tree.map(lambda x: x[0], encoder.convs), renormalised=False, alone=True)
+    found = encoder.seen(obs[0])
+    assert found.dtype == jnp.float16
+    np.testing.assert_array_equal(found.astype(jnp.float32), encoder(obs[0]))
+    for one in (encoder, Encoder(encoder.convs, False, alone=False), Encoder(encoder.convs, True, alone=True)):
+        slopes = jax.grad(lambda e: jnp.sum(e.seen(obs[0]).astype(jnp.float32)))(one)
+        assert all(not np.any(x) for x in jax.tree.leaves(slopes))
+        np.testing.assert_array_equal(one.seen(obs[0]).astype(jnp.float32), one(obs[0]))
+
+
+@pytest.mark.parametrize(("pixels", "images"), [(20, 3), (21, 2)])
+def test_halves_by_kernels_are_those_of_the_library(monkeypatch, pixels, images):
+    """Forward by kernels, back by the library: of nine channels at stride 2, folded or not, then of 16 at stride 1."""
+    keys = jax.random.split(jax.random.key(7), 3)
+    convs = Conv.make(keys[0], 9, 16, 3, 2), Conv.make(keys[1], 16, 32, 3, 1)
+    encoder = Encoder(convs, renormalised=False, alone=True)
+    obs = jax.random.uniform(keys[2], (images, pixels, pixels, 9))
+
+    def both():
+        return encoder(obs), slopes(lambda e, o: e(o), encoder, obs, 1.0)
+
+    wanted = both()
+    monkeypatch.setattr(kernels, "available", lambda: True)
+    text = str(jax.make_jaxpr(lambda e: e(obs))(encoder))
+    assert text.count("pallas_call") == 2 and "conv_general_dilated" not in text
+    for a, b in zip(jax.tree.leaves(both()), jax.tree.leaves(wanted), strict=True):
+        # The library rounds a sum to a half before the bias is added, a kernel after that.
+        np.testing.assert_allclose(a, b, atol=2e-3 * float(jnp.abs(b).max()))
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,18 @@ def test_what_is_not_finite_stays_so(bad):
         assert np.isnan(by_halves(weight, x.at[0, 0].set(bad))).any()
 
 
+def test_what_comes_as_halves_is_read_as_it_is():
+    weight, x, pull = some()
+    halves = x.astype(jnp.float16)
+    out, (by_weight, by_x) = both_ways(by_halves, weight, halves, pull)
+    wanted, (slope, _) = both_ways(by_halves, weight, halves.astype(jnp.float32), pull)
+    assert_array_equal(out, wanted)
+    assert_array_equal(by_weight, slope)
+    assert by_x.dtype == jnp.float16
+    # Where products are no halves, they are made of as many bits as the weights have.
+    assert_array_equal(linear(weight, halves), halves.astype(jnp.float32) @ weight)
+
+
 def test_where_nothing_is_wanted_the_gradient_is_zero():
     weight, x, pull = some()
     for found in both_ways(by_halves, weight, x, 0 * pull)[1]:

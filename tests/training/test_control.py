@@ -105,7 +105,11 @@ def test_a_lane_learns_what_its_seed_does_alone(monkeypatch, method):
         halved.append(obs.shape)
         return function(nets, obs)
 
+    def seen(self, obs):
+        return jax.lax.stop_gradient(self(obs))
+
     monkeypatch.setattr(encoders, "in_halves", in_halves)
+    monkeypatch.setattr(encoders.Encoder, "seen", seen)
     for name, alone, seeds in (("solo", False, (9,)), ("at once", False, (4, 9)), ("in turn", True, (4, 9))):
         monkeypatch.setattr(sac, "alone", lambda config, alone=alone: alone)
         made = agent(method)

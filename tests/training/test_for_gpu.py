@@ -22,6 +22,21 @@ from vcrl.training.plan import make_plan
 def test_learning_is_lowered_with_kernels_and_no_convolution_of_the_library(
     monkeypatch, lowered, method, task
 ):
+    text = learning(monkeypatch, lowered, method, task)
+    assert text.count("xla.gpu.triton") > 3
+    assert "stablehlo.convolution" not in text
+
+
+@pytest.mark.slow
+def test_large_images_are_seen_by_kernels_and_learned_from_by_the_library(monkeypatch, lowered):
+    """Four layers, of which the first has no images to send a gradient to; of critics and of terms."""
+    text = learning(monkeypatch, lowered, "vcr", "cartpole-swingup")
+    assert text.count("xla.gpu.triton") > 3
+    assert text.count("stablehlo.convolution") <= 2 * (4 + 4)
+
+
+def learning(monkeypatch, lowered, method, task):
+    """The program of an update, as a GPU would be given it."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(kernels, "interpreted", lambda: False)
     monkeypatch.setattr(engine, "keep_compiled", lambda: None)
@@ -29,7 +44,4 @@ def test_learning_is_lowered_with_kernels_and_no_convolution_of_the_library(
     plan = make_plan(method, task, range(2), None, {"replay.capacity": 500})
     lifted, seeds = engine.engine_of(plan).lifted, np.arange(2, dtype=np.int32)
     state, replay = jax.eval_shape(lifted.init, seeds), jax.eval_shape(lifted.empty, seeds)
-    arguments = (state, replay, no_row(plan.task.spec, 2), np.zeros(4, np.int32), seeds)
-    text = lowered(lifted.learn, *arguments)
-    assert text.count("xla.gpu.triton") > 3
-    assert "stablehlo.convolution" not in text
+    return lowered(lifted.learn, state, replay, no_row(plan.task.spec, 2), np.zeros(4, np.int32), seeds)

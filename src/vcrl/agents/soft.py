@@ -1,5 +1,6 @@
 """The losses of the continuous base: critics, terms, actor, temperature. Each is a function of the nets it moves."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -70,7 +71,7 @@ def critic_loss(
     before = still(online)
     ahead = [images(setup, looks[i, 1], segment.boot_obs) for i in range(draws)]
     targets = [
-        soft_target(before, target, image, states_of(target.encoder, image), noise, segment)
+        soft_target(before, target, image, states_of(target.encoder.seen, image), noise, segment)
         for image, noise in zip(ahead, noises, strict=True)
     ]
     y = jnp.mean(jnp.stack(targets), axis=0)[0]
@@ -94,7 +95,7 @@ def soft_target(
     states by the target encoder.
     """
     flat, places = image.reshape(-1, *image.shape[2:]), slice(len(segment.returns) - len(image), None)
-    policy = online.actor(online.encoder.convs(flat))
+    policy = online.actor(online.encoder.convs.seen(flat))
     action, log_prob = policy.draw(jax.random.normal(noise, policy.mean.shape))
     value = jnp.min(target.q_head(state.reshape(len(flat), -1), action), axis=-1)
     soft = (value - jnp.exp(online.log_alpha) * log_prob).reshape(image.shape[:2])
@@ -146,16 +147,16 @@ def look_ahead(
     if not steps:
         return jnp.zeros((0, segment.weight.shape[0], setup.config.width)), nothing
     if not wanted:
-        return encode(setup, target.encoder, aug, segment.obs[1:]), nothing
+        return encode(setup, target.encoder.seen, aug, segment.obs[1:]), nothing
     one, two = jax.random.split(aug)
     shared = setup.config.n_step == 1
     ahead = segment.boot_obs if shared else segment.boot_obs[1:]
     image = images(setup, one, ahead, setup.config.augment.intensity)
-    states = states_of(target.encoder, image)
+    states = states_of(target.encoder.seen, image)
     y = soft_target(online, target, image[-steps:], states[-steps:], noise, segment)
     # The first place is no imagined one; no term reads its target here.
     y = jnp.concatenate([jnp.zeros_like(y[:1]), y])
-    return states[:-1] if shared else encode(setup, target.encoder, two, segment.obs[1:]), y
+    return states[:-1] if shared else encode(setup, target.encoder.seen, two, segment.obs[1:]), y
 
 
 def term_weights(setup: Setup, clock: Clock) -> dict[str, Array]:
@@ -176,7 +177,7 @@ def actor_loss(
     image: Float[Array, "B H W C"], normal: Float[Array, "B A"], online: SACNets
 ) -> tuple[Array, Metrics]:
     """alpha log pi(a) - min_i Q_i(z, a) for an a drawn from the policy. Only the actor's own layers are to move."""
-    seen = still(online.encoder.convs(image))
+    seen = online.encoder.convs.seen(image)
     action, log_prob = online.actor(seen).draw(normal)
     value = jnp.min(online.q_head(online.encoder.trunk(seen), action), axis=-1)
     loss = jnp.mean(still(jnp.exp(online.log_alpha)) * log_prob - value)
@@ -199,13 +200,13 @@ def images(
 
 
 def encode(
-    setup: Setup, encoder: VectorEncoder, k: Array, obs: UInt8[Array, "T B H W C"]
+    setup: Setup, encoder: Callable[[Array], Array], k: Array, obs: UInt8[Array, "T B H W C"]
 ) -> Float[Array, "T B D"]:
     """States of augmented stacks, as the terms see them."""
     return states_of(encoder, images(setup, k, obs, setup.config.augment.intensity))
 
 
-def states_of(encoder: VectorEncoder, image: Float[Array, "T B H W C"]) -> Float[Array, "T B D"]:
+def states_of(encoder: Callable[[Array], Array], image: Float[Array, "T B H W C"]) -> Float[Array, "T B D"]:
     return encoder(image.reshape(-1, *image.shape[2:])).reshape(*image.shape[:2], -1)
 
 

@@ -100,6 +100,9 @@ def picture(drawn: Drawn, crop: int | None = None) -> Float[Array, "B h w C"]:
         pixel = rows[:, :, None] * sides[1] + columns[:, None, :]
         sides = pixel.shape[1:]
         flat = _pixels(flat, pixel.reshape(count, sides[0] * sides[1]))
+        if crop is not None and jax.default_backend() == "gpu":
+            # What is kept for the first layer is bytes: as floats they would be four times as large.
+            flat = jax.lax.optimization_barrier(flat)
     return (flat.astype(jnp.float32) * drawn.light[:, None, None]).reshape(count, *sides, channels)
 
 

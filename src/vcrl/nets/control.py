@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from vcrl.nets.encoders import Encoder, Layers, state_shape
 from vcrl.nets.layers import MLP, Conv, LayerNorm, Linear
+from vcrl.nets.products import linear
 
 LOG_STD = (-10.0, 2.0)  # of the policy, before it is squashed
 
@@ -25,7 +26,9 @@ class Trunk(eqx.Module):
         return Trunk(Linear.make(key, inputs, width, "orthogonal"), LayerNorm.make(width), tanh)
 
     def __call__(self, seen: Float[Array, "B h w c"]) -> Float[Array, "B D"]:
-        out = self.norm(self.linear(seen.reshape(len(seen), -1)))
+        flat = seen.reshape(len(seen), -1)
+        # Halves are read as they are.
+        out = self.norm(self.linear(flat, linear) if flat.dtype == jnp.float16 else self.linear(flat))
         return jnp.tanh(out) if self.tanh else out
 
 
@@ -37,6 +40,10 @@ class VectorEncoder(eqx.Module):
 
     def __call__(self, image: Float[Array, "B H W C"]) -> Float[Array, "B D"]:
         return self.trunk(self.convs(image))
+
+    def seen(self, image: Float[Array, "B H W C"]) -> Float[Array, "B D"]:
+        """The same where no gradient is wanted."""
+        return jax.lax.stop_gradient(self.trunk(self.convs.seen(image)))
 
 
 class TwinQ(eqx.Module):

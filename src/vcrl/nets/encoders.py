@@ -69,6 +69,12 @@ class Encoder(eqx.Module):
             obs = jax.nn.relu(conv(obs))
         return renormalise(obs) if self.renormalised else obs
 
+    def seen(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
+        """The same where no gradient is wanted; of a seed that learns alone as the halves they come as."""
+        if not self.alone or self.renormalised:
+            return jax.lax.stop_gradient(self(obs))
+        return jax.lax.stop_gradient(_layers(self, obs.astype(jnp.float16)))
+
     def look(self, draws: Sequence[Drawn]) -> list[Float[Array, "B h w c"]]:
         """The same states, of stacks that are not cropped, where no gradient is wanted, nor to be had: most images.
 
@@ -126,11 +132,15 @@ def _kernels(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:
 
 
 def convolved(encoder: Encoder, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
-    """What calling the encoder gives, by `lax.conv`, as precise between the layers as `obs` is."""
+    """What calling the encoder gives, as precise between the layers as `obs` is."""
+    obs = _layers(encoder, obs).astype(jnp.float32)
+    return renormalise(obs) if encoder.renormalised else obs
+
+
+def _layers(encoder: Encoder, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
     for conv in encoder.convs:
         obs = convolve(conv, obs)
-    obs = obs.astype(jnp.float32)
-    return renormalise(obs) if encoder.renormalised else obs
+    return obs
 
 
 def state_shape(frame: tuple[int, int, int], layers: Layers) -> tuple[int, int, int] | None:

@@ -1,4 +1,4 @@
-"""Convolutions by the library and in half precision, for the batches of one seed that fill a GPU.
+"""Convolutions in half precision, for the batches of one seed that fill a GPU: forward by kernels, back by the library.
 
 What a TF32 product would round to ten bits as it reads it is stored with those ten bits, at half the traffic and twice
 the speed.
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from vcrl.nets import kernels
 from vcrl.nets.convolutions import by_library, widened
 from vcrl.nets.layers import Conv
 from vcrl.nets.products import END, cut_off, scale_of
@@ -20,18 +21,25 @@ WIDE = 8  # channels that tensor cores take at once
 
 
 def convolve(conv: Conv, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
-    """ReLU of a convolution by `lax.conv`. Factors and result are as precise as `x` is, sums are float32.
+    """ReLU of a convolution. Factors and result are as precise as `x` is, sums are float32.
 
-    Images come in the form the library wants them in, once for both directions: nine channels and a stride are folded
-    to 36 without one, and those filled up to 40.
+    Images come in the form that both directions want them in: nine channels and a stride are folded to 36 without one,
+    and those filled up to 40, or to 48 for a kernel.
     """
     x, weight, stride = conv.dense(x, grow=True)
-    weight, x = widened(weight, x, WIDE)
+    weight, x = widened(weight, x, kernels.LEAST if _by_kernel(x) else WIDE)
     return _convolve(stride, weight, conv.bias, x)
+
+
+def _by_kernel(x: Array) -> bool:
+    """A kernel adds the bias and cuts off what is negative before it writes; the library's sums are read once more."""
+    return x.dtype == jnp.float16 and kernels.available()
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _convolve(stride: int, weight: Array, bias: Array, x: Array) -> Array:
+    if _by_kernel(x) and kernels.fit(weight):
+        return kernels.convolve(stride, weight, x, bias=bias)
     out = by_library(stride, weight, x).astype(jnp.float32) + bias[None, None, None]
     return jnp.minimum(jax.nn.relu(out), END).astype(x.dtype)
 

@@ -12,39 +12,44 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 END = float(jnp.finfo(jnp.float16).max)  # 65,504
+HALVED = (jnp.float32, jnp.float16)
 
 
 def linear(weight: Float[Array, "I O"], x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
     """A product with vectors."""
     if not _halved(weight, x):
-        return x @ weight
+        return x.astype(weight.dtype) @ weight
     out: Array = by_halves(weight, x.reshape(math.prod(x.shape[:-1]), x.shape[-1]))
     return out.reshape(*x.shape[:-1], weight.shape[-1])
 
 
 def _halved(weight: Array, x: Array) -> bool:
     """Where somebody asks for more than float32, or for less, nothing is rounded behind their back."""
-    return jax.default_backend() == "gpu" and weight.dtype == x.dtype == jnp.float32
+    return jax.default_backend() == "gpu" and weight.dtype == jnp.float32 and x.dtype in HALVED
 
 
 @jax.custom_vjp
 def by_halves(weight: Float[Array, "I O"], x: Float[Array, "B I"]) -> Float[Array, "B O"]:
-    """The product of x and weight, both as halves, and its gradient likewise."""
+    """The product of x and weight, both as halves, and its gradient likewise.
+
+    Where x comes as halves, so does its gradient: small numbers get lost, and it had better not be asked for.
+    """
     return _forward(weight, x)[0]
 
 
-def _forward(weight: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
+def _forward(weight: Array, x: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    like = jnp.zeros(0, x.dtype)
     weight, x = half(weight), half(x)
-    return jnp.matmul(x, weight, preferred_element_type=jnp.float32), (weight, x)
+    return jnp.matmul(x, weight, preferred_element_type=jnp.float32), (weight, x, like)
 
 
-def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    weight, x = kept
+def _backward(kept: tuple[Array, Array, Array], gradient: Array) -> tuple[Array, Array]:
+    weight, x, like = kept
     scale = scale_of(gradient, 16.0)  # and a sum over as many outputs as there are stays in range
     gradient = (gradient / scale).astype(jnp.float16)
     by_weight = jnp.einsum("bi,bo->io", x, gradient, preferred_element_type=jnp.float32)
     by_x = cut_off(jnp.einsum("bo,io->bi", gradient, weight).astype(jnp.float32))
-    return by_weight * scale, by_x * scale
+    return by_weight * scale, (by_x * scale).astype(like.dtype)
 
 
 by_halves.defvjp(_forward, _backward)
@@ -67,4 +72,4 @@ def cut_off(x: Array) -> Array:
 
 def half(x: Array) -> Array:
     """Rounded to ten bits, and cut off."""
-    return cut_off(x).astype(jnp.float16)
+    return x if x.dtype == jnp.float16 else cut_off(x).astype(jnp.float16)
