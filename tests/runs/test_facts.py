@@ -69,6 +69,11 @@ def test_the_command_as_typed_without_places(words, told):
     assert module._command(words) == told
 
 
+def test_the_command_where_the_package_is_named_from_where_one_stands(monkeypatch):
+    monkeypatch.chdir(module.PACKAGE.parent)
+    assert module._command(["vcrl/cli.py", "ls"]) == "vcrl ls"
+
+
 def test_the_home_folder_is_not_named(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path / "somebody"))
     words = ["kernel.py", "-f", str(tmp_path / "somebody" / "x.json")]

@@ -42,7 +42,7 @@ def _command(words: Sequence[str]) -> str | None:
     if not words or words[0] in ("", "-c"):
         return None
     program = Path(words[0]).name
-    typed, rest = ["vcrl" if Path(words[0]) == PACKAGE / "cli.py" else program], iter(words[1:])
+    typed, rest = ["vcrl" if Path(words[0]).resolve() == PACKAGE / "cli.py" else program], iter(words[1:])
     for word in rest:
         if word == "--out":
             next(rest, None)
