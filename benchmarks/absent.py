@@ -120,7 +120,9 @@ def main(options: Options) -> None:
     program = compiled(options)
     text, memory = program.as_text(), program.memory_analysis()
     (path,) = Path(FOLDER.name).glob(f"*jit_{options.program}*.thunk_sequence_after_thunk_passes.txt")
-    launched = Counter(line.split()[1] for line in path.read_text().splitlines() if line.strip() and not line.startswith(" "))
+    launched = Counter(
+        line.split()[1] for line in path.read_text().splitlines() if line.strip() and not line.startswith(" ")
+    )
     pieces, traffic, each = Program(text), moved(text), defaultdict[str, list[int]](list)
     for name, size in traffic.items():
         each[pieces.piece(name)].append(size)

@@ -78,7 +78,11 @@ def test_where_no_gradient_is_wanted_the_halves_come_as_they_are():
     found = encoder.seen(obs[0])
     assert found.dtype == jnp.float16
     np.testing.assert_array_equal(found.astype(jnp.float32), encoder(obs[0]))
-    for one in (encoder, Encoder(encoder.convs, False, alone=False), Encoder(encoder.convs, True, alone=True)):
+    for one in (
+        encoder,
+        Encoder(encoder.convs, False, alone=False),
+        Encoder(encoder.convs, True, alone=True),
+    ):
         slopes = jax.grad(lambda e: jnp.sum(e.seen(obs[0]).astype(jnp.float32)))(one)
         assert all(not np.any(x) for x in jax.tree.leaves(slopes))
         np.testing.assert_array_equal(one.seen(obs[0]).astype(jnp.float32), one(obs[0]))

@@ -34,9 +34,13 @@ def cores() -> int:
 
 
 def spread(make: Callable[[int], VecEnv], spec: EnvSpec, lanes: int) -> VecEnv:
-    """Lanes over as many processes as pay: one core is left to whoever uses them."""
+    """Lanes over as many processes as pay: one core is left to whoever uses them.
+
+    With cores to spare a single lane has a process of its own, too: a simulator holds Python's lock, for which the
+    thread that asks an accelerator for learning would have to wait.
+    """
     count = min(lanes, cores() - 1)
-    return Workers(make, spec, lanes, count) if count > 1 and sys.platform != "win32" else make(lanes)
+    return Workers(make, spec, lanes, count) if cores() > 2 and sys.platform != "win32" else make(lanes)
 
 
 class Workers:
