@@ -5,12 +5,12 @@
     python benchmarks/asking.py --method rainbow --task catch --ticks 20       on a CPU, to see that it runs
 
 A GPU's kernels are launched as one graph a call, and the host looks through it at every launch for arrays that have
-moved. The ways: `as-it-is`, one call an update; `in-turns`, the same by two programs, so that no graph is changed while
-it runs; `given-back`, metrics go into the arrays of the call before, so that nothing new is needed but what a call works
-on; `a-step`, one call for all updates of an agent step. Each does the same updates. What also tells, by the environment:
-
-    XLA_FLAGS=--xla_gpu_command_buffer_update_mode=SKIP_TEMP                    what a call works on stays in its place
-    TF_CPP_MIN_LOG_LEVEL=0 TF_CPP_VMODULE=command_buffer_thunk=3                how many arrays moved, and how long it took
+moved. The ways: `as-it-is`, one call an update; `in-turns`, the same by two programs, so that no graph is changed
+while it runs; `given-back`, metrics go into the arrays of the call before, so that nothing new is needed but what a
+call works on; `a-step`, one call for all updates of an agent step. Each does the same updates. What also tells, by
+the environment: XLA_FLAGS=--xla_gpu_command_buffer_update_mode=SKIP_TEMP, by which what a call works on stays in its
+place, and TF_CPP_MIN_LOG_LEVEL=0 TF_CPP_VMODULE=command_buffer_thunk=3, which tells of every launch how many arrays
+had moved and how long it took.
 """
 
 import time
@@ -134,9 +134,8 @@ def main(options: Options) -> None:
     changes = {"replay.capacity": options.capacity}
     plan = make_plan(options.method, options.task, range(options.seeds), None, changes)
     engine = engine_of(plan)
-    print(
-        f"{jax.devices()[0].device_kind}, JAX {jax.__version__}: {options.method} on {options.task}, {options.seeds} seeds"
-    )
+    told = f"{options.method} on {options.task}, {options.seeds} seeds"
+    print(f"{jax.devices()[0].device_kind}, JAX {jax.__version__}: {told}")
     training = Training(plan, engine)
     try:
         while training.tick < engine.agent.learn_start + 20:
