@@ -8,9 +8,10 @@ A GPU's kernels are launched as one graph a call, and the host looks through it 
 moved. The ways: `as-it-is`, one call an update; `in-turns`, the same by two programs, so that no graph is changed
 while it runs; `given-back`, metrics go into the arrays of the call before, so that nothing new is needed but what a
 call works on; `a-step`, one call for all updates of an agent step. Each does the same updates. What also tells, by
-the environment: XLA_FLAGS=--xla_gpu_command_buffer_update_mode=SKIP_TEMP, by which what a call works on stays in its
-place, and TF_CPP_MIN_LOG_LEVEL=0 TF_CPP_VMODULE=command_buffer_thunk=3, which tells of every launch how many arrays
-had moved and how long it took.
+the environment: XLA_FLAGS=--xla_gpu_temp_buffer_use_separate_color=true, or =SKIP_TEMP for
+--xla_gpu_command_buffer_update_mode, by either of which what a call works on stays in its place, and
+TF_CPP_MIN_LOG_LEVEL=0 TF_CPP_VMODULE=command_buffer_thunk=3, which tells of every launch how many arrays had moved and
+how long it took.
 """
 
 import time
