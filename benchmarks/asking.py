@@ -1,13 +1,13 @@
 """What it costs the host to ask a GPU for learning, and by which way it would cost least: all in one run.
 
     python benchmarks/asking.py                             vcr on pong, one seed
-    python benchmarks/asking.py --seeds 10 --ways as-it-is in-turns
+    python benchmarks/asking.py --seeds 10 --ways as-it-is one-program
     python benchmarks/asking.py --method rainbow --task catch --ticks 20       on a CPU, to see that it runs
 
 A GPU's kernels are launched as one graph a call, and the host looks through it at every launch for arrays that have
-moved. The ways: `as-it-is`, one call an update; `in-turns`, the same by two programs, so that no graph is changed
-while it runs; `given-back`, metrics go into the arrays of the call before, so that nothing new is needed but what a
-call works on; `a-step`, one call for all updates of an agent step. Each does the same updates. What also tells, by
+moved. The ways: `as-it-is`, a call and a program for every update of an agent step; `one-program`, which is called for
+all of them; `given-back`, the same with metrics in the arrays of the call before, so that nothing new is needed but
+what a call works on; `a-step`, one call for all updates of a step. Each does the same updates. What also tells, by
 the environment: XLA_FLAGS=--xla_gpu_temp_buffer_use_separate_color=true, or =SKIP_TEMP for
 --xla_gpu_command_buffer_update_mode, by either of which what a call works on stays in its place, and
 TF_CPP_MIN_LOG_LEVEL=0 TF_CPP_VMODULE=command_buffer_thunk=3, which tells of every launch how many arrays had moved and
@@ -30,7 +30,7 @@ from vcrl.training.lift import _options, no_row
 from vcrl.training.loop import tick
 from vcrl.training.plan import Plan, make_plan
 
-Way = Literal["as-it-is", "in-turns", "given-back", "a-step"]
+Way = Literal["as-it-is", "one-program", "given-back", "a-step"]
 Call = Callable[..., tuple[Any, Any, Any]]  # as `Lifted.learn`
 
 
@@ -39,7 +39,7 @@ class Options:
     method: str = "vcr"
     task: str = "pong"
     seeds: int = 1
-    ways: tuple[Way, ...] = ("as-it-is", "in-turns", "given-back", "a-step")
+    ways: tuple[Way, ...] = ("as-it-is", "one-program", "given-back", "a-step")
     ticks: int = 300  # three times
     capacity: int = 10_000  # of the replay, for which an update does not care
 
@@ -49,9 +49,6 @@ def calls(engine: Engine, way: Way) -> tuple[list[Call], int]:
     learn: Any = engine.lifted.learn
     once, each = learn.__wrapped__, engine.agent.updates_per_step
     more = {"donate_argnums": (0, 1), "compiler_options": _options(engine.agent)}
-
-    def again(*arguments: Any) -> Any:
-        return once(*arguments)
 
     def step(state: Any, replay: Any, row: Any, now: Any, seeds: Any) -> Any:
         told = list[Any]()
@@ -77,8 +74,8 @@ def calls(engine: Engine, way: Way) -> tuple[list[Call], int]:
         return state, replay, metrics
 
     return {
-        "as-it-is": ([learn], 1),
-        "in-turns": ([learn, jax.jit(again, **more)], 1),
+        "as-it-is": ([*engine.lifted.turns], 1),
+        "one-program": ([learn], 1),
         "given-back": ([given_back], 1),
         "a-step": ([jax.jit(step, **more)], each),
     }[way]

@@ -19,12 +19,12 @@ SPEC, SEEDS, CAPACITY = EnvSpec((16, 16, 1), Discrete(3)), jnp.array([3, 4, 5]),
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
 
-def lifted():
+def lifted(**more):
     """Plain Rainbow, with a target that follows every other update, so that the shared clock is seen."""
     config = RainbowConfig(
         observation=Observation(stack=2), encoder="small", hidden=16, value=Categorical(11, -2.0, 2.0),
         n_step=2, batch=4, learn_start=10, target=Slow(0.5, 2),
-        replay=ReplayConfig(capacity=CAPACITY), adam=Adam(rate=1e-3), terms=Terms(),
+        replay=ReplayConfig(capacity=CAPACITY), adam=Adam(rate=1e-3), terms=Terms(), **more,
     )  # fmt: skip
     agent = make_rainbow(config, SPEC, Protocol("tiny", 1000, 1, None, 1, 0.001))
     return lift(agent, SPEC, CAPACITY)
@@ -101,8 +101,9 @@ def test_everything_is_traced_once(once):
     assert along.shape == (3, 1, 2) and finite.shape == (3,)
     assert all(m.shape == (3,) for m in metrics.values())
     assert batch is None
-    sizes = {name: getattr(once, name)._cache_size() for name in once._fields}
-    assert sizes == dict.fromkeys(once._fields, 1)
+    programs = {name: getattr(once, name) for name in (*once._fields, "learn") if name != "turns"}
+    assert {name: program._cache_size() for name, program in programs.items()} == dict.fromkeys(programs, 1)
+    assert once.turns == (once.learn,)
 
 
 def test_the_updates_of_a_step_follow_the_clock_and_bring_its_row_once(once):
@@ -113,7 +114,7 @@ def test_the_updates_of_a_step_follow_the_clock_and_bring_its_row_once(once):
         asked.append(np.asarray(moment))
         return once.learn(state, replay, row, moment, seeds)
 
-    training.lifted, training.seeds, training.newest = once._replace(learn=learn), SEEDS, None
+    training.lifted, training.seeds, training.newest = once._replace(turns=(learn,)), SEEDS, None
     training.tick, training.rows, training.updates = 50, 31, 7
     training.state, training.replay = filled(once)
     told = copied(training.learn(3, row, now(50, 7, 31, True)))
@@ -127,6 +128,23 @@ def test_the_updates_of_a_step_follow_the_clock_and_bring_its_row_once(once):
         assert same(told[i], metrics)
     assert same((training.state, training.replay), (state, replay))
     assert not same(told[0], told[1]) and not same(told[1], told[2])
+
+
+def test_on_a_gpu_each_update_of_a_step_is_a_program_of_its_own(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    two = lifted(updates_per_step=2)
+    assert len(set(two.turns)) == 2
+    asked = list[int]()
+    training = Training.__new__(Training)
+    training.lifted = two._replace(
+        turns=tuple(lambda *_, i=i: asked.append(i) or (None, None, {}) for i in range(2))
+    )
+    training.seeds, training.newest = SEEDS, None
+    training.state = training.replay = None
+    training.tick = training.rows = training.updates = 0
+    for _ in range(2):
+        training.learn(2, no_row(SPEC, 3), now(0, 0, 0))
+    assert asked == [0, 1, 0, 1]
 
 
 def test_a_row_that_is_brought_is_stored_before_anything_is_learned(once):

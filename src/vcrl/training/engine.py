@@ -65,7 +65,8 @@ class Training:
         # Sent once, though every call takes it.
         given, told = jax.device_put(row), list[Metrics]()
         for i in range(updates):
-            self.state, self.replay, metrics = self.lifted.learn(
+            learn = self.lifted.turns[i % len(self.lifted.turns)]
+            self.state, self.replay, metrics = learn(
                 self.state, self.replay, given, self.now if i else moment, self.seeds
             )
             self.updates += 1

@@ -25,8 +25,8 @@ class Lifted(NamedTuple):
     act: Callable[..., Any]  # state, obs S, now, seeds -> action S, now; exploring
     # state, stacks S B, newest frames S B, `told` S B 3, seeds -> stacks, action S B; not exploring; donates stacks
     play: Callable[..., Any]
-    # One update: state, replay, packed row S, now, seeds -> state, replay, metrics; donates the first two
-    learn: Callable[..., Any]
+    # `learn`, as programs for the first, second, ... update of an agent step, or one for all of them
+    turns: tuple[Callable[..., Any], ...]
     insert: Callable[..., Any]  # replay, packed row S, now -> replay; donates replay
     rows: Callable[..., Any]  # replay, start -> BLOCK rows S from row number start on
     fill: Callable[..., Any]  # replay, rows S, start, count -> replay; donates replay
@@ -40,6 +40,11 @@ class Lifted(NamedTuple):
     room: Callable[..., Any]  # state, count -> room for so many moments
     put: Callable[..., Any]  # room, state, start -> room, with a state from there on; donates room
     take: Callable[..., Any]  # room, start, seeds -> the state of so many seeds from there on
+
+    @property
+    def learn(self) -> Callable[..., Any]:
+        """One update: state, replay, packed row S, now, seeds -> state, replay, metrics; donates the first two."""
+        return self.turns[0]
 
 
 def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
@@ -80,11 +85,18 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
 
         return mapped
 
-    @partial(jax.jit, donate_argnums=(0, 1), compiler_options=_options(agent))
-    def learn(state: Any, replay: rp.Replay, row: Any, now: Any, seeds: Any):
-        # The row of the step before comes with the call, if there is one: a call of its own would take longer.
-        # The clock is outside the vmap, so that it stays one number for all seeds.
-        return updated(state, insert(replay, row, now), now[2], Clock(now[0], now[1]), seeds)
+    def learning() -> Callable[..., Any]:
+        @partial(jax.jit, donate_argnums=(0, 1), compiler_options=_options(agent))
+        def learn(state: Any, replay: rp.Replay, row: Any, now: Any, seeds: Any):
+            # The row of the step before comes with the call, if there is one: a call of its own would take longer.
+            # The clock is outside the vmap, so that it stays one number for all seeds.
+            return updated(state, insert(replay, row, now), now[2], Clock(now[0], now[1]), seeds)
+
+        return learn
+
+    # On a GPU each update of an agent step is a program of its own, out of the cache of compiled programs: one that is
+    # called at one moment of a step finds its memory where it was, and its graph of kernels need not be changed.
+    more = agent.updates_per_step - 1 if jax.default_backend() == "gpu" else 0
 
     def probe(state: Any, replay: rp.Replay, now: Any, seeds: Any):
         clock = Clock(now[0], now[1])
@@ -140,7 +152,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         empty=once(lambda seed: rp.init(spec, capacity, agent.samples[0].top)),
         act=jax.jit(act),
         play=jax.jit(play, donate_argnums=1),
-        learn=learn,
+        turns=tuple(learning() for _ in range(1 + more)),
         insert=jax.jit(insert, donate_argnums=0),
         rows=once(partial(_call, rp.rows, BLOCK), (0, None)),
         fill=once(rp.fill, (0, 0, None, None), donate_argnums=0),
