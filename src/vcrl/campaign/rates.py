@@ -24,7 +24,7 @@ class Rate(NamedTuple):
 # through updates at 1 and 10 seeds on one H200: those of `vcr` in docs/performance.md, the others in proportion by the
 # README's table. What an agent step costs besides, and evaluating: a loop of the same mathematics on that machine. On
 # CPUs two cores were measured. Updates of DMControl have 1.0, 1.3 and 1.6 TFLOP as the compiler counts them: `vcr`
-# takes an H200 15.9 ms (`benchmarks/control.py`) and two CPU cores 9 s, the others are put in proportion.
+# takes an H200 9.7 ms (`benchmarks/step.py`) and two CPU cores 9 s, the others are put in proportion.
 H200 = "one H200"
 CORES = "two CPU cores"
 COUNTED = "arithmetic alone"
@@ -36,9 +36,9 @@ KNOWN: dict[tuple[str, str, str], Rate] = {
     ("atari", "cpu", "plain"): Rate(30, 2e-3, (0.0, 0.03), 600, CORES),
     ("atari", "cpu", "model"): Rate(60, 2e-3, (0.0, 0.06), 600, CORES),
     ("atari", "cpu", "values"): Rate(60, 2e-3, (0.0, 0.09), 600, CORES),
-    ("dmc", "gpu", "plain"): Rate(60, 5e-3, (0.0, 0.010), 10, COUNTED),
-    ("dmc", "gpu", "model"): Rate(90, 5e-3, (0.0, 0.013), 10, COUNTED),
-    ("dmc", "gpu", "values"): Rate(120, 5e-3, (0.0, 0.016), 10, H200),
+    ("dmc", "gpu", "plain"): Rate(60, 5e-3, (0.0, 0.0061), 10, COUNTED),
+    ("dmc", "gpu", "model"): Rate(90, 5e-3, (0.0, 0.0079), 10, COUNTED),
+    ("dmc", "gpu", "values"): Rate(120, 5e-3, (0.0, 0.0097), 10, H200),
     ("dmc", "cpu", "plain"): Rate(60, 5e-3, (0.0, 5.6), 60, COUNTED),
     ("dmc", "cpu", "model"): Rate(60, 5e-3, (0.0, 7.3), 60, COUNTED),
     ("dmc", "cpu", "values"): Rate(60, 5e-3, (0.0, 9.0), 60, CORES),
