@@ -40,7 +40,8 @@ class Options:
     task: str = "pong"
     seeds: int = 1
     ways: tuple[Way, ...] = ("as-it-is", "one-program", "given-back", "a-step")
-    ticks: int = 300  # three times
+    ticks: int = 300  # a turn
+    turns: int = 3  # of which the best counts
     capacity: int = 10_000  # of the replay, for which an update does not care
 
 
@@ -81,51 +82,61 @@ def calls(engine: Engine, way: Way) -> tuple[list[Call], int]:
     }[way]
 
 
-def measure(options: Options, plan: Plan, engine: Engine, training: Training, way: Way) -> None:
-    functions, each = calls(engine, way)
-    asked = list[float]()
+class Trial:
+    """A training that asks by one of the ways, and what that took."""
 
-    def learn(updates: int, row: Any, moment: Any) -> list[Any]:
-        given = jax.device_put(row)
-        for i in range(updates // each):
+    def __init__(self, options: Options, plan: Plan, engine: Engine, training: Training, way: Way):
+        self.options, self.plan, self.engine, self.training, self.way = options, plan, engine, training, way
+        self.functions, self.each = calls(engine, way)
+        self.updates = engine.agent.updates_per_step
+        self.row = no_row(plan.task.spec, options.seeds)
+        self.asked = list[float]()
+        self.best = {"step": float("inf"), "alone": float("inf")}  # milliseconds
+        self.calls = ""
+
+    def learn(self, updates: int, row: Any, moment: Any) -> list[Any]:
+        """As `Training.learn`, but that nothing is told."""
+        training, given = self.training, jax.device_put(row)
+        for i in range(updates // self.each):
             began = time.perf_counter()
-            training.state, training.replay, _ = functions[i % len(functions)](
+            training.state, training.replay, _ = self.functions[i % len(self.functions)](
                 training.state, training.replay, given, training.now if i else moment, training.seeds
             )
-            training.updates += each
-            asked.append(time.perf_counter() - began)
+            training.updates += self.each
+            self.asked.append(time.perf_counter() - began)
         return []
 
-    def steps(count: int) -> float:
-        """Milliseconds an agent step, games included."""
-        asked.clear()
-        began = time.perf_counter()
-        for _ in range(count):
-            tick(plan, engine, training)
-        jax.block_until_ready(training.state)
-        return (time.perf_counter() - began) / count * 1e3
+    def alone(self) -> None:
+        self.learn(self.updates, self.row, self.training.now)
 
-    training.learn = learn
-    steps(30)  # compiled, and settled
-    best = min(steps(options.ticks) for _ in range(3))
-    count, updates = engine.agent.updates_per_step // each, engine.agent.updates_per_step
-    each_call = " ".join(f"{1e3 * median(asked[i::count]):.2f}" for i in range(count))
-    training.store()
-    row, began = no_row(plan.task.spec, options.seeds), time.perf_counter()
-    for _ in range(options.ticks):
-        learn(updates, row, training.now)
-    jax.block_until_ready(training.state)
-    alone = (time.perf_counter() - began) / options.ticks * 1e3
-    asked.clear()
-    for _ in range(50):
-        learn(updates, row, training.now)
-        jax.block_until_ready(training.state)
-    print(
-        f"{way:10s}  {best:.2f} ms an agent step; calls asked for in {each_call} ms; learning on its own {alone:.2f}; "
-        f"asked for with the device at rest {1e3 * median(asked[::count]):.2f}",
-        flush=True,
-    )
-    del training.learn  # the one of its class again
+    def timed(self, once: Callable[[], Any]) -> float:
+        self.asked.clear()
+        began = time.perf_counter()
+        for _ in range(self.options.ticks):
+            once()
+        jax.block_until_ready(self.training.state)
+        return (time.perf_counter() - began) / self.options.ticks * 1e3
+
+    def turn(self) -> None:
+        self.training.learn = self.learn
+        try:
+            for _ in range(30):  # compiled, and settled
+                tick(self.plan, self.engine, self.training)
+            step = self.timed(lambda: tick(self.plan, self.engine, self.training))
+            if step < self.best["step"]:
+                count = self.updates // self.each
+                self.calls = " ".join(f"{1e3 * median(self.asked[i::count]):.2f}" for i in range(count))
+                self.best["step"] = step
+            self.training.store()
+            self.best["alone"] = min(self.best["alone"], self.timed(self.alone))
+        finally:
+            del self.training.learn  # the one of its class again
+
+    def told(self) -> str:
+        step, alone = self.best["step"], self.best["alone"]
+        return (
+            f"{self.way:12s} {step:.2f} ms an agent step; calls asked for in {self.calls}; alone {alone:.2f}"
+        )
 
 
 def main(options: Options) -> None:
@@ -138,8 +149,11 @@ def main(options: Options) -> None:
     try:
         while training.tick < engine.agent.learn_start + 20:
             tick(plan, engine, training)
-        for way in options.ways:
-            measure(options, plan, engine, training, way)
+        trials = [Trial(options, plan, engine, training, way) for way in options.ways]
+        for _ in range(options.turns):  # where things lie in memory depends on what came before
+            for trial in trials:
+                trial.turn()
+        print("\n".join(trial.told() for trial in trials))
         finite = all(np.isfinite(x).all() for x in jax.tree.leaves(training.state.online))
         print(
             "weights stayed finite" if finite else "weights are not finite any more: these times mean nothing"

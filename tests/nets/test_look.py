@@ -75,7 +75,7 @@ def test_an_encoder_of_its_own_accelerator_takes_half_precision():
 def test_where_no_gradient_is_wanted_the_halves_come_as_they_are():
     encoder, obs = some("small", 1)
     encoder = Encoder(jax.tree.map(lambda x: x[0], encoder.convs), renormalised=False, alone=True)
-    found = encoder.seen(obs[0])
+    found = encoder.without_gradient(obs[0])
     assert found.dtype == jnp.float16
     np.testing.assert_array_equal(found.astype(jnp.float32), encoder(obs[0]))
     for one in (
@@ -83,9 +83,9 @@ def test_where_no_gradient_is_wanted_the_halves_come_as_they_are():
         Encoder(encoder.convs, False, alone=False),
         Encoder(encoder.convs, True, alone=True),
     ):
-        slopes = jax.grad(lambda e: jnp.sum(e.seen(obs[0]).astype(jnp.float32)))(one)
+        slopes = jax.grad(lambda e: jnp.sum(e.without_gradient(obs[0]).astype(jnp.float32)))(one)
         assert all(not np.any(x) for x in jax.tree.leaves(slopes))
-        np.testing.assert_array_equal(one.seen(obs[0]).astype(jnp.float32), one(obs[0]))
+        np.testing.assert_array_equal(one.without_gradient(obs[0]).astype(jnp.float32), one(obs[0]))
 
 
 @pytest.mark.parametrize(("pixels", "images"), [(20, 3), (21, 2)])

@@ -95,6 +95,15 @@ def test_a_gpu_computes_in_float64_where_that_is_asked_for(monkeypatch):
         assert {a.dtype for a in (out, *back)} == {jnp.dtype("float64")}
 
 
+def test_nothing_is_rounded_to_what_the_weights_are():
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        weight, x, _ = some()
+        x = np.asarray(x, np.float64) + 1e-12
+        found = linear(weight, jnp.asarray(x))
+        assert found.dtype == jnp.float64
+        assert_allclose(found, x @ np.asarray(weight, np.float64), rtol=1e-14)
+
+
 def test_no_vectors_at_all(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert linear(jnp.ones((8, 3)), jnp.ones((2, 0, 8))).shape == (2, 0, 3)

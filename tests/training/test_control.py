@@ -17,7 +17,7 @@ from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Box, EnvSpec
 from vcrl.core.types import Row, now
 from vcrl.methods.continuous import FAMILY
-from vcrl.nets import encoders
+from vcrl.nets import encoders, kernels, products
 from vcrl.replay import Replay
 from vcrl.training.engine import engine_of
 from vcrl.training.lift import lift, no_row, packed
@@ -105,11 +105,11 @@ def test_a_lane_learns_what_its_seed_does_alone(monkeypatch, method):
         halved.append(obs.shape)
         return function(nets, obs)
 
-    def seen(self, obs):
+    def without_gradient(self, obs):
         return jax.lax.stop_gradient(self(obs))
 
     monkeypatch.setattr(encoders, "in_halves", in_halves)
-    monkeypatch.setattr(encoders.Encoder, "seen", seen)
+    monkeypatch.setattr(encoders.Encoder, "without_gradient", without_gradient)
     for name, alone, seeds in (("solo", False, (9,)), ("at once", False, (4, 9)), ("in turn", True, (4, 9))):
         monkeypatch.setattr(sac, "alone", lambda config, alone=alone: alone)
         made = agent(method)
@@ -135,6 +135,26 @@ def test_a_lane_learns_what_its_seed_does_alone(monkeypatch, method):
         for path, x in tiny.leaves(own.online).items():
             assert np.abs(x - start[path]).max() > 1e-3, f"{path} should have moved far more than rounding"
             assert (x != other[path]).any(), f"{path} should differ between lanes"
+
+
+@pytest.mark.slow
+def test_halves_and_kernels_move_what_is_learned_by_rounding(monkeypatch):
+    """One after the other as on a GPU, whose kernels run here too, against all at once in float32."""
+    found = []
+    for gpu in (False, True):
+        monkeypatch.setattr(sac, "alone", lambda config, gpu=gpu: gpu)
+        monkeypatch.setattr(kernels, "available", lambda gpu=gpu: gpu)
+        monkeypatch.setattr(products, "_halved", lambda weight, x, gpu=gpu: gpu)
+        made = agent("vcr")
+        shapes = jax.eval_shape(made.init, jnp.asarray(0))
+        found.append(learned(lift(made, SPEC, CAPACITY), partial(some, shapes), (4, 9), updates=2))
+    for (state, told), (wanted, loss) in zip(found[1], found[0], strict=True):
+        for name in loss:
+            np.testing.assert_allclose(told[name], loss[name], rtol=2e-3, atol=2e-3, err_msg=name)
+        halves, plain = tiny.leaves(state.online), tiny.leaves(wanted.online)
+        for path, x in plain.items():
+            np.testing.assert_allclose(halves[path], x, atol=4e-3, err_msg=path)
+        assert any((halves[path] != x).any() for path, x in plain.items())
 
 
 def test_a_packed_row_of_vectors_is_stored_as_it_was():

@@ -10,6 +10,7 @@ from vcrl.core.protocol import Observation, Protocol
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.core.types import Row, now
 from vcrl.methods.configs import Adam, Categorical, RainbowConfig, ReplayConfig, Slow, Terms
+from vcrl.nets import kernels
 from vcrl.training.engine import Training
 from vcrl.training.lift import lift, no_row, packed, told
 
@@ -130,10 +131,19 @@ def test_the_updates_of_a_step_follow_the_clock_and_bring_its_row_once(once):
     assert not same(told[0], told[1]) and not same(told[1], told[2])
 
 
-def test_on_a_gpu_each_update_of_a_step_is_a_program_of_its_own(monkeypatch):
+def test_on_a_gpu_each_update_of_a_step_is_a_program_of_its_own(monkeypatch, lowered):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(kernels, "interpreted", lambda: False)
     two = lifted(updates_per_step=2)
     assert len(set(two.turns)) == 2
+    shapes = (
+        *(jax.eval_shape(f, SEEDS) for f in (two.init, two.empty)),
+        no_row(SPEC, 3),
+        now(0, 0, 0),
+        SEEDS,
+    )
+    texts = {lowered(learn, *shapes) for learn in two.turns}
+    assert len(texts) == 1, "the same to the cache of compiled programs"
     asked = list[int]()
     training = Training.__new__(Training)
     training.lifted = two._replace(

@@ -115,7 +115,7 @@ def descents(config: SACConfig) -> dict[str, Descent]:
 def alone(config: SACConfig) -> bool:
     """Whether seeds learn one after the other: with an image of 84 pixels and 64 filters, one fills a GPU by itself.
 
-    There a seed takes half the time, by the library's convolutions. On a CPU such a loop is six times slower.
+    There a seed takes half the time, gradients by the library's convolutions. On a CPU such a loop is six times slower.
     """
     return config.encoder != "small" and jax.default_backend() == "gpu"
 

@@ -71,7 +71,7 @@ def critic_loss(
     before = still(online)
     ahead = [images(setup, looks[i, 1], segment.boot_obs) for i in range(draws)]
     targets = [
-        soft_target(before, target, image, states_of(target.encoder.seen, image), noise, segment)
+        soft_target(before, target, image, states_of(target.encoder.without_gradient, image), noise, segment)
         for image, noise in zip(ahead, noises, strict=True)
     ]
     y = jnp.mean(jnp.stack(targets), axis=0)[0]
@@ -95,7 +95,7 @@ def soft_target(
     states by the target encoder.
     """
     flat, places = image.reshape(-1, *image.shape[2:]), slice(len(segment.returns) - len(image), None)
-    policy = online.actor(online.encoder.convs.seen(flat))
+    policy = online.actor(online.encoder.convs.without_gradient(flat))
     action, log_prob = policy.draw(jax.random.normal(noise, policy.mean.shape))
     value = jnp.min(target.q_head(state.reshape(len(flat), -1), action), axis=-1)
     soft = (value - jnp.exp(online.log_alpha) * log_prob).reshape(image.shape[:2])
@@ -147,16 +147,16 @@ def look_ahead(
     if not steps:
         return jnp.zeros((0, segment.weight.shape[0], setup.config.width)), nothing
     if not wanted:
-        return encode(setup, target.encoder.seen, aug, segment.obs[1:]), nothing
+        return encode(setup, target.encoder.without_gradient, aug, segment.obs[1:]), nothing
     one, two = jax.random.split(aug)
     shared = setup.config.n_step == 1
     ahead = segment.boot_obs if shared else segment.boot_obs[1:]
     image = images(setup, one, ahead, setup.config.augment.intensity)
-    states = states_of(target.encoder.seen, image)
+    states = states_of(target.encoder.without_gradient, image)
     y = soft_target(online, target, image[-steps:], states[-steps:], noise, segment)
     # The first place is no imagined one; no term reads its target here.
     y = jnp.concatenate([jnp.zeros_like(y[:1]), y])
-    return states[:-1] if shared else encode(setup, target.encoder.seen, two, segment.obs[1:]), y
+    return states[:-1] if shared else encode(setup, target.encoder.without_gradient, two, segment.obs[1:]), y
 
 
 def term_weights(setup: Setup, clock: Clock) -> dict[str, Array]:
@@ -177,7 +177,7 @@ def actor_loss(
     image: Float[Array, "B H W C"], normal: Float[Array, "B A"], online: SACNets
 ) -> tuple[Array, Metrics]:
     """alpha log pi(a) - min_i Q_i(z, a) for an a drawn from the policy. Only the actor's own layers are to move."""
-    seen = online.encoder.convs.seen(image)
+    seen = online.encoder.convs.without_gradient(image)
     action, log_prob = online.actor(seen).draw(normal)
     value = jnp.min(online.q_head(online.encoder.trunk(seen), action), axis=-1)
     loss = jnp.mean(still(jnp.exp(online.log_alpha)) * log_prob - value)

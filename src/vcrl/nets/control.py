@@ -41,9 +41,9 @@ class VectorEncoder(eqx.Module):
     def __call__(self, image: Float[Array, "B H W C"]) -> Float[Array, "B D"]:
         return self.trunk(self.convs(image))
 
-    def seen(self, image: Float[Array, "B H W C"]) -> Float[Array, "B D"]:
+    def without_gradient(self, image: Float[Array, "B H W C"]) -> Float[Array, "B D"]:
         """The same where no gradient is wanted."""
-        return jax.lax.stop_gradient(self.trunk(self.convs.seen(image)))
+        return jax.lax.stop_gradient(self.trunk(self.convs.without_gradient(image)))
 
 
 class TwinQ(eqx.Module):

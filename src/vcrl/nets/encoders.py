@@ -41,7 +41,7 @@ class Encoder(eqx.Module):
 
     convs: tuple[Conv, ...]
     renormalised: bool = eqx.field(static=True, default=True)
-    alone: bool = eqx.field(static=True, default=False)  # one seed at a time: the library's convolutions
+    alone: bool = eqx.field(static=True, default=False)  # one seed at a time, in half precision
 
     @staticmethod
     def make(
@@ -69,7 +69,7 @@ class Encoder(eqx.Module):
             obs = jax.nn.relu(conv(obs))
         return renormalise(obs) if self.renormalised else obs
 
-    def seen(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
+    def without_gradient(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
         """The same where no gradient is wanted; of a seed that learns alone as the halves they come as."""
         if not self.alone or self.renormalised:
             return jax.lax.stop_gradient(self(obs))

@@ -18,7 +18,7 @@ HALVED = (jnp.float32, jnp.float16)
 def linear(weight: Float[Array, "I O"], x: Float[Array, "*n I"]) -> Float[Array, "*n O"]:
     """A product with vectors."""
     if not _halved(weight, x):
-        return x.astype(weight.dtype) @ weight
+        return (x.astype(weight.dtype) if x.dtype == jnp.float16 else x) @ weight
     out: Array = by_halves(weight, x.reshape(math.prod(x.shape[:-1]), x.shape[-1]))
     return out.reshape(*x.shape[:-1], weight.shape[-1])
 
@@ -38,7 +38,7 @@ def by_halves(weight: Float[Array, "I O"], x: Float[Array, "B I"]) -> Float[Arra
 
 
 def _forward(weight: Array, x: Array) -> tuple[Array, tuple[Array, Array, Array]]:
-    like = jnp.zeros(0, x.dtype)
+    like = jnp.zeros(0, x.dtype)  # tells the way back what x came as
     weight, x = half(weight), half(x)
     return jnp.matmul(x, weight, preferred_element_type=jnp.float32), (weight, x, like)
 

@@ -95,7 +95,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         return learn
 
     # On a GPU each update of an agent step is a program of its own, out of the cache of compiled programs: one that is
-    # called at one moment of a step finds its memory where it was, and its graph of kernels need not be changed.
+    # called at one moment of a step is meant to find its memory where it was, and its graph of kernels unchanged.
     more = agent.updates_per_step - 1 if jax.default_backend() == "gpu" else 0
 
     def probe(state: Any, replay: rp.Replay, now: Any, seeds: Any):
