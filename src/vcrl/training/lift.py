@@ -96,7 +96,8 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
 
     # On a GPU each update of an agent step is a program of its own, out of the cache of compiled programs: one that is
     # called at one moment of a step is meant to find its memory where it was, and its graph of kernels unchanged.
-    more = agent.updates_per_step - 1 if jax.default_backend() == "gpu" else 0
+    apart = agent.updates_per_step if jax.default_backend() == "gpu" else 1
+    turns = tuple(learning() for _ in range(apart))
 
     def probe(state: Any, replay: rp.Replay, now: Any, seeds: Any):
         clock = Clock(now[0], now[1])
@@ -152,7 +153,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         empty=once(lambda seed: rp.init(spec, capacity, agent.samples[0].top)),
         act=jax.jit(act),
         play=jax.jit(play, donate_argnums=1),
-        turns=tuple(learning() for _ in range(1 + more)),
+        turns=turns,
         insert=jax.jit(insert, donate_argnums=0),
         rows=once(partial(_call, rp.rows, BLOCK), (0, None)),
         fill=once(rp.fill, (0, 0, None, None), donate_argnums=0),
