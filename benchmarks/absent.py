@@ -1,7 +1,7 @@
-"""What a GPU would be given, on a computer that has none: an update, or an act, compiled for an H200 and taken apart.
+"""What a GPU would be given, on a computer that has none: a call of learn or act, compiled for an H200, taken apart.
 
     pip install "jax[cuda13]"                  the compiler for it, which needs no GPU
-    python benchmarks/absent.py                an update of vcr on Atari-shaped data, ten seeds
+    python benchmarks/absent.py                vcr on Atari-shaped data, ten seeds: a call, and how many updates it makes
     python benchmarks/absent.py --program act --seeds 1 --top 20
 
 Nothing runs, so nothing is timed. What can be told is how many kernels there are and which code asked for them, how
@@ -72,7 +72,8 @@ class Options:
     top: int = 0  # also print so many of the kernels that move most
 
 
-def compiled(options: Options) -> Any:
+def compiled(options: Options) -> tuple[Any, str]:
+    """The program, and what a call of it is."""
     try:
         topology = topologies.get_topology_desc(platform="cuda", target_config=TARGET, topology="1x1x1")
     except NotImplementedError:
@@ -92,7 +93,9 @@ def compiled(options: Options) -> Any:
     there = SingleDeviceSharding(topology.devices[0])
     given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=there), given)
     with use_abstract_mesh(AbstractMesh((1,), ("seed",), abstract_device=AbstractDevice(NAME, None, "gpu"))):
-        return getattr(lifted, options.program).trace(*given).lower(lowering_platforms=("cuda",)).compile()
+        traced = getattr(lifted, options.program).trace(*given)
+        program = traced.lower(lowering_platforms=("cuda",)).compile()
+    return program, f"{len(traced.out_info[2])} updates" if options.program == "learn" else "one step"
 
 
 def moved(text: str) -> dict[str, int]:
@@ -118,7 +121,7 @@ def _bytes(shape: str) -> int:
 
 
 def main(options: Options) -> None:
-    program = compiled(options)
+    program, call = compiled(options)
     text, memory = program.as_text(), program.memory_analysis()
     (path,) = Path(FOLDER.name).glob(f"*jit_{options.program}*.thunk_sequence_after_thunk_passes.txt")
     lines = (line.split() for line in path.read_text().splitlines() if not line.startswith(" "))
@@ -126,7 +129,9 @@ def main(options: Options) -> None:
     pieces, traffic, each = Program(text), moved(text), defaultdict[str, list[int]](list)
     for name, size in traffic.items():
         each[pieces.piece(name)].append(size)
-    print(f"{NAME}, JAX {jax.__version__}: {options.program} of {options.method}, {options.seeds} seeds")
+    print(
+        f"{NAME}, JAX {jax.__version__}: {options.program} of {options.method}, {options.seeds} seeds, {call} a call"
+    )
     print(f"{'piece':44s} {'kernels':>8s} {'MB':>8s} {'us':>7s}")
     for piece, sizes in sorted(each.items(), key=lambda item: -sum(item[1])):
         print(f"{piece:44s} {len(sizes):8d} {sum(sizes) / 1e6:8.0f} {1e6 * sum(sizes) / BANDWIDTH:7.0f}")

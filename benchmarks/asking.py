@@ -1,19 +1,17 @@
-"""What it costs the host to ask a GPU for learning, and by which way it would cost least: all in one run.
+"""What it costs the host to ask a GPU for learning: as it is, and by one call for each update, in one run.
 
     python benchmarks/asking.py                             vcr on pong, one seed
-    python benchmarks/asking.py --seeds 10 --ways as-it-is one-program
+    python benchmarks/asking.py --seeds 10 --switch 0.0001
     python benchmarks/asking.py --method rainbow --task catch --ticks 20       on a CPU, to see that it runs
 
 A GPU's kernels are launched as one graph a call, and the host looks through it at every launch for arrays that have
-moved. The ways: `as-it-is`, a call and a program for every update of an agent step; `one-program`, which is called for
-all of them; `given-back`, the same with metrics in the arrays of the call before, so that nothing new is needed but
-what a call works on; `a-step`, one call for all updates of a step. Each does the same updates. What also tells, by
-the environment: XLA_FLAGS=--xla_gpu_temp_buffer_use_separate_color=true, or =SKIP_TEMP for
---xla_gpu_command_buffer_update_mode, by either of which what a call works on stays in its place, and
-TF_CPP_MIN_LOG_LEVEL=0 TF_CPP_VMODULE=command_buffer_thunk=3, which tells of every launch how many arrays had moved and
-how long it took.
+moved. `as-it-is` has two updates in a call, where an agent step has as many; `an-update` has one. Each does the same
+updates. What also tells, by the environment: XLA_FLAGS=--xla_gpu_command_buffer_update_mode=SKIP_TEMP, by which what a
+call works on stays in its place, and TF_CPP_MIN_LOG_LEVEL=0 TF_CPP_VMODULE=command_buffer_thunk=3, which tells of
+every launch how many arrays had moved and how long it took.
 """
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,17 +19,16 @@ from statistics import median
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import tyro
+from midway import learn
 
 from vcrl.training.engine import Engine, Training, engine_of
-from vcrl.training.lift import _options, no_row
+from vcrl.training.lift import lift
 from vcrl.training.loop import tick
 from vcrl.training.plan import Plan, make_plan
 
-Way = Literal["as-it-is", "one-program", "given-back", "a-step"]
-Call = Callable[..., tuple[Any, Any, Any]]  # as `Lifted.learn`
+Way = Literal["as-it-is", "an-update"]
 
 
 @dataclass
@@ -39,75 +36,41 @@ class Options:
     method: str = "vcr"
     task: str = "pong"
     seeds: int = 1
-    ways: tuple[Way, ...] = ("as-it-is", "one-program", "given-back", "a-step")
+    ways: tuple[Way, ...] = ("as-it-is", "an-update")
     ticks: int = 300  # a turn
     turns: int = 3  # of which the best counts
     capacity: int = 10_000  # of the replay, for which an update does not care
+    switch: float = 0.005  # seconds after which Python's threads take turns; 0.005 is its default
 
 
-def calls(engine: Engine, way: Way) -> tuple[list[Call], int]:
-    """What is called in turn, and how many updates a call makes."""
-    learn: Any = engine.lifted.learn
-    once, each = learn.__wrapped__, engine.agent.updates_per_step
-    more = {"donate_argnums": (0, 1), "compiler_options": _options(engine.agent)}
-
-    def step(state: Any, replay: Any, row: Any, now: Any, seeds: Any) -> Any:
-        told = list[Any]()
-        for i in range(each):
-            then = jnp.asarray(now).at[1].add(i).at[3].multiply(i == 0)  # the row is stored by the first
-            state, replay, metrics = once(state, replay, row, then, seeds)
-            told.append(metrics)
-        return state, replay, told
-
-    last = list[Any]()
-
-    def given(state: Any, replay: Any, old: Any, *rest: Any) -> Any:
-        return once(state, replay, *rest)
-
-    kept = jax.jit(given, keep_unused=True, **more | {"donate_argnums": (0, 1, 2)})
-
-    def given_back(state: Any, replay: Any, *rest: Any) -> Any:
-        if not last:
-            shapes = jax.eval_shape(once, state, replay, *rest)[2]
-            last.append(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
-        state, replay, metrics = kept(state, replay, last.pop(), *rest)
-        last.append(metrics)
-        return state, replay, metrics
-
-    return {
-        "as-it-is": ([*engine.lifted.turns], 1),
-        "one-program": ([learn], 1),
-        "given-back": ([given_back], 1),
-        "a-step": ([jax.jit(step, **more)], each),
-    }[way]
+def engine_by(way: Way, plan: Plan, engine: Engine) -> Engine:
+    if way == "as-it-is":
+        return engine
+    one = engine.agent._replace(updates_per_step=1)
+    return engine._replace(
+        lifted=engine.lifted._replace(learn=lift(one, plan.task.spec, plan.capacity).learn)
+    )
 
 
 class Trial:
     """A training that asks by one of the ways, and what that took."""
 
     def __init__(self, options: Options, plan: Plan, engine: Engine, training: Training, way: Way):
-        self.options, self.plan, self.engine, self.training, self.way = options, plan, engine, training, way
-        self.functions, self.each = calls(engine, way)
-        self.updates = engine.agent.updates_per_step
-        self.row = no_row(plan.task.spec, options.seeds)
+        self.options, self.plan, self.training, self.way = options, plan, training, way
+        self.engine = engine_by(way, plan, engine)
         self.asked = list[float]()
         self.best = {"step": float("inf"), "alone": float("inf")}  # milliseconds
         self.calls = ""
 
-    def learn(self, updates: int, row: Any, moment: Any) -> list[Any]:
-        """As `Training.learn`, but that nothing is told."""
-        training, given = self.training, jax.device_put(row)
-        for i in range(updates // self.each):
-            began = time.perf_counter()
-            training.state, training.replay, _ = self.functions[i % len(self.functions)](
-                training.state, training.replay, given, training.now if i else moment, training.seeds
-            )
-            training.updates += self.each
-            self.asked.append(time.perf_counter() - began)
-        return []
+    def learn(self, *arguments: Any) -> Any:
+        """As `Lifted.learn`, timed."""
+        began = time.perf_counter()
+        found = self.engine.lifted.learn(*arguments)
+        self.asked.append(time.perf_counter() - began)
+        return found
 
     def alone(self) -> None:
-        self.learn(self.updates, self.row, self.training.now)
+        learn(self.engine, self.training)
 
     def timed(self, once: Callable[[], Any]) -> float:
         self.asked.clear()
@@ -118,19 +81,16 @@ class Trial:
         return (time.perf_counter() - began) / self.options.ticks * 1e3
 
     def turn(self) -> None:
-        self.training.learn = self.learn
-        try:
-            for _ in range(30):  # compiled, and settled
-                tick(self.plan, self.engine, self.training)
-            step = self.timed(lambda: tick(self.plan, self.engine, self.training))
-            if step < self.best["step"]:
-                count = self.updates // self.each
-                self.calls = " ".join(f"{1e3 * median(self.asked[i::count]):.2f}" for i in range(count))
-                self.best["step"] = step
-            self.training.store()
-            self.best["alone"] = min(self.best["alone"], self.timed(self.alone))
-        finally:
-            del self.training.learn  # the one of its class again
+        self.training.lifted = self.engine.lifted._replace(learn=self.learn)
+        for _ in range(30):  # compiled, and settled
+            tick(self.plan, self.engine, self.training)
+        step = self.timed(lambda: tick(self.plan, self.engine, self.training))
+        if step < self.best["step"]:
+            count = len(self.asked) // self.options.ticks
+            self.calls = " ".join(f"{1e3 * median(self.asked[i::count]):.2f}" for i in range(count))
+            self.best["step"] = step
+        self.training.store()
+        self.best["alone"] = min(self.best["alone"], self.timed(self.alone))
 
     def told(self) -> str:
         step, alone = self.best["step"], self.best["alone"]
@@ -140,6 +100,7 @@ class Trial:
 
 
 def main(options: Options) -> None:
+    sys.setswitchinterval(options.switch)
     changes = {"replay.capacity": options.capacity}
     plan = make_plan(options.method, options.task, range(options.seeds), None, changes)
     engine = engine_of(plan)

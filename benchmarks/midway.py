@@ -51,7 +51,7 @@ def learn(engine: Engine, training: Training) -> Any:
 
 
 def arguments(training: Training) -> tuple[Any, ...]:
-    """Those of `Lifted.learn`: one update."""
+    """Those of `Lifted.learn`."""
     spec = training.lanes.env.spec
     return training.state, training.replay, no_row(spec, len(training.seeds)), training.now, training.seeds
 

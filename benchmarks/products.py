@@ -50,12 +50,17 @@ class Way:
 
     def once(self) -> None:
         training = self.training
-        training.state, training.replay, self.metrics = self.program(*arguments(training))
-        training.updates += 1
+        training.state, training.replay, told = self.program(*arguments(training))
+        training.updates += len(told)
+        self.metrics = told[-1]
 
     def milliseconds(self, updates: int) -> float:
-        """Of one update."""
-        return timed(self.once, updates, lambda: jax.block_until_ready(self.metrics))
+        """Of one update, of which a call may make several."""
+        self.once()
+        before = self.training.updates
+        self.once()
+        each = self.training.updates - before
+        return timed(self.once, updates // each, lambda: jax.block_until_ready(self.metrics)) / each
 
 
 def measure(options: Options, count: int) -> None:

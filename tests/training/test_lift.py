@@ -10,7 +10,6 @@ from vcrl.core.protocol import Observation, Protocol
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.core.types import Row, now
 from vcrl.methods.configs import Adam, Categorical, RainbowConfig, ReplayConfig, Slow, Terms
-from vcrl.nets import kernels
 from vcrl.training.engine import Training
 from vcrl.training.lift import lift, no_row, packed, told
 
@@ -100,11 +99,11 @@ def test_everything_is_traced_once(once):
             mine.online.encoder.convs[0].weight, state.online.encoder.convs[0].weight
         )
     assert along.shape == (3, 1, 2) and finite.shape == (3,)
+    (metrics,) = metrics
     assert all(m.shape == (3,) for m in metrics.values())
     assert batch is None
-    programs = {name: getattr(once, name) for name in (*once._fields, "learn") if name != "turns"}
+    programs = once._asdict()
     assert {name: program._cache_size() for name, program in programs.items()} == dict.fromkeys(programs, 1)
-    assert once.turns == (once.learn,)
 
 
 def test_the_updates_of_a_step_follow_the_clock_and_bring_its_row_once(once):
@@ -115,7 +114,7 @@ def test_the_updates_of_a_step_follow_the_clock_and_bring_its_row_once(once):
         asked.append(np.asarray(moment))
         return once.learn(state, replay, row, moment, seeds)
 
-    training.lifted, training.seeds, training.newest = once._replace(turns=(learn,)), SEEDS, None
+    training.lifted, training.seeds, training.newest = once._replace(learn=learn), SEEDS, None
     training.tick, training.rows, training.updates = 50, 31, 7
     training.state, training.replay = filled(once)
     told = copied(training.learn(3, row, now(50, 7, 31, True)))
@@ -126,35 +125,34 @@ def test_the_updates_of_a_step_follow_the_clock_and_bring_its_row_once(once):
     for i, moment in enumerate(asked):
         brought = row if i == 0 else no_row(SPEC, 3)
         state, replay, metrics = once.learn(state, replay, brought, moment, SEEDS)
-        assert same(told[i], metrics)
+        assert same(told[i : i + 1], metrics)
     assert same((training.state, training.replay), (state, replay))
     assert not same(told[0], told[1]) and not same(told[1], told[2])
 
 
-def test_on_a_gpu_each_update_of_a_step_is_a_program_of_its_own(monkeypatch, lowered):
+def test_on_a_gpu_a_call_makes_two_updates(once, monkeypatch):
+    """As two calls would: a row is stored once, the clock goes on, each update tells its metrics."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(kernels, "interpreted", lambda: False)
-    two = lifted(updates_per_step=2)
-    assert len(set(two.turns)) == 2
-    shapes = (
-        *(jax.eval_shape(f, SEEDS) for f in (two.init, two.empty)),
-        no_row(SPEC, 3),
-        now(0, 0, 0),
-        SEEDS,
-    )
-    texts = {lowered(learn, *shapes) for learn in two.turns}
-    assert len(texts) == 1, "the same to the cache of compiled programs"
-    asked = list[int]()
-    training = Training.__new__(Training)
-    training.lifted = two._replace(
-        turns=tuple(lambda *_, i=i: asked.append(i) or (None, None, {}) for i in range(2))
-    )
-    training.seeds, training.newest = SEEDS, None
-    training.state = training.replay = None
-    training.tick = training.rows = training.updates = 0
-    for _ in range(2):
-        training.learn(2, no_row(SPEC, 3), now(0, 0, 0))
-    assert asked == [0, 1, 0, 1]
+    together = lifted(updates_per_step=4)
+    monkeypatch.undo()
+    row, training, ends, told = packed(rows(30, 3)), Training.__new__(Training), [], dict[str, list[int]]()
+
+    for name, way in (("together", together), ("once", once)):
+
+        def learn(*arguments, name=name, way=way):
+            found = way.learn(*arguments)
+            told.setdefault(name, []).append(len(found[2]))
+            return found
+
+        training.lifted, training.seeds, training.newest = way._replace(learn=learn), SEEDS, None
+        training.tick, training.rows, training.updates = 50, 31, 7
+        training.state, training.replay = filled(once)
+        metrics = training.learn(4, row, now(50, 7, 31, True))
+        assert training.updates == 11
+        ends.append(copied((training.state, training.replay, metrics)))
+    assert told == {"together": [2, 2], "once": [1, 1, 1, 1]}
+    for one, other in zip(*map(jax.tree.leaves, ends), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_a_row_that_is_brought_is_stored_before_anything_is_learned(once):
@@ -209,7 +207,7 @@ def test_a_broken_lane_leaves_the_others_bit_for_bit(once):
     sick = (poisoned(sick[0], 1), sick[1])
     for updates in range(5):
         *healthy, _ = learn(once, *healthy, updates)
-        *sick, metrics = learn(once, *sick, updates)
+        *sick, (metrics,) = learn(once, *sick, updates)
     for i in (0, 2):
         assert same(lane(healthy, i), lane(sick, i))
         assert np.isfinite(np.asarray(metrics["loss/rl"])[i])

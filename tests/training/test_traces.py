@@ -15,8 +15,7 @@ def test_each_function_is_traced_once_in_a_whole_run_and_shared_between_games(tm
     one, two = tiny(tmp_path, task="catch"), tiny(tmp_path, task="balloon")
     engine = engine_of(one.plan)
     assert engine_of(two.plan) is engine
-    names = {*engine.lifted._fields, "learn"} - {"turns"}
-    sizes = {name: getattr(engine.lifted, name)._cache_size() for name in names}
+    sizes = {name: program._cache_size() for name, program in engine.lifted._asdict().items()}
     assert sizes.pop("play") == 2, "for evaluation and for the Q-error, which has other games"
     assert sizes.pop("rows") == sizes.pop("fill") == 0, (
         "a run that was not stopped keeps its replay to itself"

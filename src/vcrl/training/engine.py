@@ -58,19 +58,18 @@ class Training:
         return lambda: answer
 
     def learn(self, updates: int, row: tuple[np.ndarray, np.ndarray], moment: Any) -> list[Metrics]:
-        """So many updates, asked for one by one: a device is at the first while the host asks for the next.
+        """The updates of an agent step, in as few calls as the device likes best.
 
         The row of the step before goes into the replay with the first of them.
         """
         # Sent once, though every call takes it.
         given, told = jax.device_put(row), list[Metrics]()
-        for i in range(updates):
-            learn = self.lifted.turns[i % len(self.lifted.turns)]
-            self.state, self.replay, metrics = learn(
-                self.state, self.replay, given, self.now if i else moment, self.seeds
+        while len(told) < updates:
+            self.state, self.replay, metrics = self.lifted.learn(
+                self.state, self.replay, given, self.now if told else moment, self.seeds
             )
-            self.updates += 1
-            told.append(metrics)
+            self.updates += len(metrics)
+            told += metrics
         return told
 
     def close(self) -> None:
