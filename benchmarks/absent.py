@@ -1,7 +1,7 @@
 """What a GPU would be given, on a computer that has none: a call of learn or act, compiled for an H200, taken apart.
 
     pip install "jax[cuda13]"                  the compiler for it, which needs no GPU
-    python benchmarks/absent.py                vcr on Atari-shaped data, ten seeds: a call, and how many updates it makes
+    python benchmarks/absent.py                vcr on Atari-shaped data, ten seeds
     python benchmarks/absent.py --program act --seeds 1 --top 20
 
 Nothing runs, so nothing is timed. What can be told is how many kernels there are and which code asked for them, how
