@@ -3,10 +3,15 @@
 import io
 import sys
 
+import jax
 import pytest
 
+from vcrl.campaign import rates
 from vcrl.cli import main, parse_seeds
 from vcrl.core.errors import UserError
+from vcrl.runs.folder import run_path
+from vcrl.training import run
+from vcrl.training.plan import make_plan
 
 BAD = {
     "trian vcr catch": "did you mean train?",
@@ -15,6 +20,7 @@ BAD = {
     "train vcr catch --stpes 5": "did you mean --steps",
     "train vcr catch --terms.vcr.wieght 1": "did you mean --terms.vcr.weight",
     "train spr catch --terms.vcr.weight 1": "'terms.vcr.weight' does not apply",
+    "train vcr catch --xyz 1": "unknown flag '--xyz': `vcrl train --help` and `vcrl methods NAME` list them.",
     "train vcr catch --batch many": "batch: expected int",
     "train vcr catch --batch": "--batch needs a value",
     "train vcr catch extra": "one argument too many",
@@ -137,14 +143,43 @@ def test_help_and_version(capsys):
 def test_train_eval_and_watch_from_the_command_line(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = "--batch 4 --hidden 8 --learn-start 30 --seeds 1,4 --log-every 20 --gradients-every 0"
+    main(f"train rainbow snow --steps 60 {settings} --dry-run".split())
+    before = capsys.readouterr().out
+    assert "60 agent steps  2 seeds  replay " in before and not list(tmp_path.iterdir())
     main(f"train rainbow snow --steps 60 {settings}".split())
     said = capsys.readouterr().out
     assert "changed for this run" in said and "run folder: " in said and "normalised" in said
     folder = said.split("run folder: ")[1].strip()
+    assert before.split("would begin: ")[1].strip() == folder
+    main(f"train rainbow snow --steps 60 {settings} --dry-run".split())
+    assert f"finished already: {folder}" in capsys.readouterr().out
     main(f"eval {folder} --episodes 3".split())
     assert "3 games a seed" in capsys.readouterr().out
     main(f"watch {folder} --out play.gif --episodes 1 --seeds 4".split())
     assert (tmp_path / "play.gif").read_bytes().startswith(b"GIF")
+
+
+def test_a_dry_run_tells_how_far_a_run_is_and_on_a_gpu_how_long_it_takes(capsys, tmp_path, monkeypatch):
+    plan = make_plan("vcr", "pong", [0, 1])
+    path = run_path(tmp_path, "atari", "vcr", "pong", (0, 1), plan.digest)
+    (path / "checkpoint").mkdir(parents=True)
+    monkeypatch.setattr(run.checkpoint, "generations", lambda folder: [4000, 5000])
+    monkeypatch.setattr(run, "forecast", lambda plan, lifted: "no GPU found: about 5:00:00")
+    line = f"train vcr pong --seeds 0:2 --dry-run --out {tmp_path}".split()
+    main(line)
+    assert (
+        f"no GPU found: about 5:00:00\nwould continue from 5,000 agent steps: {path}\n"
+        in capsys.readouterr().out
+    )
+    with pytest.raises(SystemExit):
+        main([*line, "--resume", "never"])
+    assert "saved at 5,000 agent steps" in capsys.readouterr().err
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(
+        rates, "table_seconds", lambda *asked: 600.0 if asked[1:5] == ("gpu", "vcr", "pong", 2) else 0
+    )
+    main(line)
+    assert "\nabout 10:00 (hours:minutes:seconds), by one H200\n" in capsys.readouterr().out
 
 
 def test_a_user_environment_is_found_in_the_folder_one_stands_in(capsys, tmp_path, monkeypatch):

@@ -54,6 +54,8 @@ class Train:
     """auto continues what is there; never insists on a new run, must on one that can be continued"""
     module: str | None = None
     """import this first, for an environment that a config names: a config itself cannot"""
+    dry_run: bool = False
+    """show the settings, memory, and how long it may take; start nothing"""
 
     def run(self, rest: list[str]) -> None:
         seeds, changes = parse_seeds(self.seeds), parse_changes(self, rest)
@@ -61,13 +63,17 @@ class Train:
 
         from vcrl.training.config_file import asked
         from vcrl.training.plan import Schedule, make_plan
-        from vcrl.training.run import train_plan
+        from vcrl.training.run import preview, train_plan
 
         log = Console()
         schedule = Schedule(self.log_every, self.evaluate_every, self.gradients_every, self.q_error_every)
         task, steps, changes = asked(self.method, self.task, self.steps, changes, self.module)
         plan = make_plan(self.method, task, seeds, steps, changes, schedule, self.protocol)
         log.print(method_table(self.method, plan.config, plan.task.suite, plan.task.name))
+        if self.dry_run:
+            for line in [*preview(plan, self.out, self.resume), *time_on_gpu(plan, self.out)]:
+                log.print(line, soft_wrap=True, markup=False, highlight=False)
+            return
         run = train_plan(plan, self.out, log, resume=self.resume)
         if run.folder.status["state"] == "stopped":
             raise SystemExit(130)
@@ -533,8 +539,10 @@ def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
         leaves = {p for family in families for name in family.methods for p in paths(family.resolve(name))}
         known = leaves | {p.rpartition(".")[0] for p in leaves}
         if path not in known:
+            # Settings are too many to list them all.
+            names = [f"--{name}" for name in flags(command) + sorted(known - {""})]
             raise unknown(
-                "flag", f"--{flag}", [f"--{name}" for name in flags(command) + sorted(known - {""})]
+                "flag", f"--{flag}", names, whole="`vcrl train --help` and `vcrl methods NAME` list them."
             )
         if not equals:
             value = next(words, None)
@@ -542,6 +550,20 @@ def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
                 raise UserError(f"--{flag} needs a value")
         changes[path] = from_text(value)
     return changes
+
+
+def time_on_gpu(plan: Any, out: Path) -> list[str]:
+    """How long runs of this method took on a GPU here, or one elsewhere; nothing where there is no GPU."""
+    import jax
+
+    from vcrl.campaign.rates import Clock
+    from vcrl.training.console import duration
+
+    if jax.default_backend() == "cpu":
+        return []
+    clock = Clock(out, "gpu")
+    told = clock.forecast(plan.task.suite, plan.method, plan.task.name, len(plan.seeds), plan.budget)
+    return [f"about {duration(told.seconds)} (hours:minutes:seconds), by {told.source}"]
 
 
 def bring(module: str | None) -> None:

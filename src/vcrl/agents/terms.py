@@ -112,7 +112,9 @@ def cycle(term: Cycle, view: View, key: Array) -> Loss:
     there, _ = imagine(forward, many, actions, forward.stats(), learning=True)
     back, _ = imagine(backward, there[-1], actions[::-1], backward.stats(), learning=True)
     returned = nets.prediction(view.project(nets, back[-1].reshape(copies, *start.shape)))
-    looks = view.encode(view.target.encoder, fresh, jnp.broadcast_to(obs, (copies, *obs.shape)))
+    looks = view.encode(
+        view.target.encoder.without_gradient, fresh, jnp.broadcast_to(obs, (copies, *obs.shape))
+    )
     going = 1 - view.terminal[0].astype(jnp.float32)
     return cycle_consistency(returned, view.project(view.target, looks), going), {}
 
@@ -131,7 +133,7 @@ def crops(term: Crops, view: View, key: Array) -> Loss:
     """CURL where states are vectors: they are compared as they are, with those of the target encoder."""
     one, two = jax.random.split(key)
     anchor = view.encode(view.online.encoder, one, view.obs[:1])[0]
-    other = view.encode(view.target.encoder, two, view.obs[:1])[0]
+    other = view.encode(view.target.encoder.without_gradient, two, view.obs[:1])[0]
     return info_nce(anchor, other, view.online.likeness.bilinear), {}
 
 

@@ -12,9 +12,9 @@ class UserError(Exception):
         super().__init__("".join(letter if letter.isprintable() else " " for letter in text))
 
 
-def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UserError:
-    """An error that names the nearest known names, or all of them where nothing is near."""
+def unknown(kind: str, name: str, known: Iterable[str], hint: str = "", whole: str = "") -> UserError:
+    """An error that names the nearest known names, or where nothing is near all of them, or `whole`: where they are."""
     names = sorted(known)
     near = get_close_matches(name, names, n=3, cutoff=0.6)
-    told = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}."
+    told = f"did you mean {' or '.join(near)}?" if near else whole or f"known: {', '.join(names)}."
     return UserError(f"unknown {kind} '{name}': {told}{' ' + hint if hint else ''}")

@@ -198,8 +198,8 @@ def _unpacked(replay: rp.Replay, frame: Any, rest: Any) -> Row:
 def _options(agent: Agent) -> dict[str, Any] | None:
     """How an update is compiled for a GPU; what is not said is as XLA has it.
 
-    Kernels that do not wait for each other run side by side, which takes an H200 4% to 12% less. The small products of
-    several small nets come from the library, without the long search for better ones.
+    Kernels that do not wait for each other run side by side, which takes an H200 12% less for one discrete agent, 6%
+    for ten. The small products of several small nets come from the library, without the long search for better ones.
     """
     if jax.default_backend() != "gpu":
         return None

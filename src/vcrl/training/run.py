@@ -1,6 +1,6 @@
 """A run as a user holds it: train, look, score, act."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -164,18 +164,8 @@ def train_plan(
         RunFolder.open(path, plan.identity | {"facts": facts(_accelerator())}) as folder,
         Console(f"{plan.method} {plan.task.name}", plan.seeds, plan.budget, log) as console,
     ):
-        replay, weights, work = need_in_bytes(plan, engine_of(plan))
-        console.line(
-            f"protocol {plan.protocol.name} [{plan.protocol.hash}]  {plan.budget:,} agent steps  "
-            f"{len(plan.seeds)} seeds  replay {replay / 1e6:,.1f} MB  weights {weights / 1e6:,.1f} MB  "
-            f"work {work / 1e6:,.1f} MB"
-        )
-        if plan.task.suite == "dmc" and not done:
-            console.line(rendering.choose().note)
-        for note in folder.mended:
-            console.line(note)
-        if not done and (warning := forecast(plan, engine_of(plan).lifted)):
-            console.line(warning)
+        for line in [sizes(plan), *folder.mended, *([] if done else outlook(plan))]:
+            console.line(line)
         try:
             ended = loop.train(plan, folder, console, halt)
         except KeyboardInterrupt:
@@ -192,6 +182,36 @@ def train_plan(
     if ended == "stopped":
         log.print(f"stopped and saved in {path}: the same command continues")
     return run
+
+
+def sizes(plan: Plan) -> str:
+    """How much is to be done, by which protocol, and what that holds in memory."""
+    replay, weights, work = need_in_bytes(plan, engine_of(plan))
+    return (
+        f"protocol {plan.protocol.name} [{plan.protocol.hash}]  {plan.budget:,} agent steps  "
+        f"{len(plan.seeds)} seeds  replay {replay / 1e6:,.1f} MB  weights {weights / 1e6:,.1f} MB  "
+        f"work {work / 1e6:,.1f} MB"
+    )
+
+
+def outlook(plan: Plan) -> Iterator[str]:
+    """What this computer draws pictures with, where it has to, and how long it may take."""
+    if plan.task.suite == "dmc":
+        yield rendering.choose().note
+    if warning := forecast(plan, engine_of(plan).lifted):
+        yield warning
+
+
+def preview(plan: Plan, out: Path, resume: str = "auto") -> list[str]:
+    """What `train_plan` would begin with, of which nothing is begun and nothing is written."""
+    path = run_path(out, plan.task.suite, plan.method, plan.task.name, plan.seeds, plan.digest)
+    check_resume(path, resume)
+    if reading.state_of(path) == "done":
+        return [sizes(plan), f"finished already: {path}"]
+    check_memory(plan, engine_of(plan))
+    saved = checkpoint.generations(path / "checkpoint")
+    there = f"would continue from {saved[-1]:,} agent steps" if saved else "would begin"
+    return [sizes(plan), *outlook(plan), f"{there}: {path}"]
 
 
 def check_resume(path: Path, resume: str) -> None:
