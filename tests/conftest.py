@@ -73,6 +73,14 @@ def keep_engines(request):
         engine.KEPT = 64
 
 
+@pytest.fixture(scope="session", autouse=True)
+def checkpoints_by_no_clock():
+    """Only where a test asks for it: on a slow computer a minute goes by in the middle of any test."""
+    from vcrl.training import watch
+
+    watch.CHECKPOINT_SECONDS = watch.COMPILE_SECONDS = float("inf")
+
+
 @pytest.fixture
 def lowered():
     """The text of what a GPU would be given, from a computer that has none: of a jitted function and its arguments."""

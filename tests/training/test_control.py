@@ -61,7 +61,7 @@ def learned(lifted, begin, seeds: tuple[int, ...], updates: int = 4):
     names, replay = jnp.array(seeds), filled(seeds)
     state = jax.tree.map(lambda *x: jnp.stack(x), *(begin(seed) for seed in seeds))
     for i in range(updates):
-        state, replay, metrics = lifted.learn(
+        state, replay, (metrics,) = lifted.learn(
             state, replay, no_row(SPEC, len(seeds)), now(20 + i, i, ROWS), names
         )
     whole = jax.device_get((state, metrics))

@@ -106,6 +106,8 @@ def test_a_checkpoint_comes_behind_the_rows_that_wait(whole, tmp_path, monkeypat
 def test_a_checkpoint_prefers_the_time_between_two_groups(tmp_path, monkeypatch):
     saved, clock = [], [0.0]
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(watch, "CHECKPOINT_SECONDS", 60.0)
+    monkeypatch.setattr(watch, "COMPILE_SECONDS", 5.0)
     save = watch.Watch.save
     monkeypatch.setattr(
         watch.Watch, "save", lambda self, t, rows=True: (saved.append(t.tick), save(self, t, rows))

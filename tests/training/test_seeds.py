@@ -63,7 +63,7 @@ def train(lifted, seeds: tuple[int, ...], updates: int = UPDATES, games: tuple[i
         row = Row(*(np.stack(x) for x in zip(*(a_row(g, number) for g in games or seeds), strict=True)))
         replay = lifted.insert(replay, packed(row), now(0, 0, number + 1, True))
     for i in range(updates):
-        state, replay, metrics = lifted.learn(state, replay, packed(row), now(20 + i, i, ROWS), names)
+        state, replay, (metrics,) = lifted.learn(state, replay, packed(row), now(20 + i, i, ROWS), names)
     whole = jax.tree.map(np.asarray, (state, replay, metrics))
     return [jax.tree.map(lambda x, i=i: x[i], whole) for i in range(len(seeds))]
 
