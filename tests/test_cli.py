@@ -6,9 +6,9 @@ import sys
 import jax
 import pytest
 
-from vcrl.campaign import rates
 from vcrl.cli import main, parse_seeds
 from vcrl.core.errors import UserError
+from vcrl.runs import rates
 from vcrl.runs.folder import run_path
 from vcrl.training import run
 from vcrl.training.plan import make_plan
@@ -159,27 +159,26 @@ def test_train_eval_and_watch_from_the_command_line(capsys, tmp_path, monkeypatc
     assert (tmp_path / "play.gif").read_bytes().startswith(b"GIF")
 
 
-def test_a_dry_run_tells_how_far_a_run_is_and_on_a_gpu_how_long_it_takes(capsys, tmp_path, monkeypatch):
+def test_a_dry_run_tells_how_far_a_run_is_and_how_long_it_takes(capsys, tmp_path, monkeypatch):
     plan = make_plan("vcr", "pong", [0, 1])
     path = run_path(tmp_path, "atari", "vcr", "pong", (0, 1), plan.digest)
     (path / "checkpoint").mkdir(parents=True)
     monkeypatch.setattr(run.checkpoint, "generations", lambda folder: [4000, 5000])
-    monkeypatch.setattr(run, "forecast", lambda plan, lifted: "no GPU found: about 5:00:00")
+    monkeypatch.setattr(rates, "speed", lambda: rates.CORES_SPEED)
+    monkeypatch.setattr(
+        rates, "table_seconds", lambda *asked: 6000.0 if asked[2:5] == ("vcr", "pong", 2) else 0
+    )
     line = f"train vcr pong --seeds 0:2 --dry-run --out {tmp_path}".split()
     main(line)
-    assert (
-        f"no GPU found: about 5:00:00\nwould continue from 5,000 agent steps: {path}\n"
-        in capsys.readouterr().out
-    )
+    said = capsys.readouterr().out
+    assert "\nno GPU found: about 1.7 h, by two CPU cores" in said
+    assert f"\nwould continue from 5,000 agent steps: {path}\n" in said
     with pytest.raises(SystemExit):
         main([*line, "--resume", "never"])
     assert "saved at 5,000 agent steps" in capsys.readouterr().err
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(
-        rates, "table_seconds", lambda *asked: 600.0 if asked[1:5] == ("gpu", "vcr", "pong", 2) else 0
-    )
     main(line)
-    assert "\nabout 10:00 (hours:minutes:seconds), by one H200\n" in capsys.readouterr().out
+    assert "\nabout 1.7 h, by one H200\n" in capsys.readouterr().out
 
 
 def test_a_user_environment_is_found_in_the_folder_one_stands_in(capsys, tmp_path, monkeypatch):

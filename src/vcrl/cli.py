@@ -71,7 +71,7 @@ class Train:
         plan = make_plan(self.method, task, seeds, steps, changes, schedule, self.protocol)
         log.print(method_table(self.method, plan.config, plan.task.suite, plan.task.name))
         if self.dry_run:
-            for line in [*preview(plan, self.out, self.resume), *time_on_gpu(plan, self.out)]:
+            for line in preview(plan, self.out, self.resume):
                 log.print(line, soft_wrap=True, markup=False, highlight=False)
             return
         run = train_plan(plan, self.out, log, resume=self.resume)
@@ -550,20 +550,6 @@ def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
                 raise UserError(f"--{flag} needs a value")
         changes[path] = from_text(value)
     return changes
-
-
-def time_on_gpu(plan: Any, out: Path) -> list[str]:
-    """How long runs of this method took on a GPU here, or one elsewhere; nothing where there is no GPU."""
-    import jax
-
-    from vcrl.campaign.rates import Clock
-    from vcrl.training.console import duration
-
-    if jax.default_backend() == "cpu":
-        return []
-    clock = Clock(out, "gpu")
-    told = clock.forecast(plan.task.suite, plan.method, plan.task.name, len(plan.seeds), plan.budget)
-    return [f"about {duration(told.seconds)} (hours:minutes:seconds), by {told.source}"]
 
 
 def bring(module: str | None) -> None:

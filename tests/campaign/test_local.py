@@ -17,8 +17,8 @@ from vcrl.campaign.child import start, verdict
 from vcrl.campaign.local import Local
 from vcrl.campaign.machine import Gpu, Machine
 from vcrl.campaign.plan import make_campaign
-from vcrl.campaign.rates import Clock
 from vcrl.core.errors import UserError
+from vcrl.runs.rates import Clock
 from vcrl.runs.reading import find_runs, read_status
 
 Quick = Callable[..., tuple[int, str]]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from fakes import DIGEST, asking, scouts
 
-from vcrl.campaign import rates
 from vcrl.campaign.machine import Gpu, Machine, machine
 from vcrl.campaign.plan import Campaign, _split, make_campaign, makespan, scouted
 from vcrl.core.errors import UserError
+from vcrl.runs import rates
 
 CPU = Machine((), 8e9, 2)
 
@@ -115,7 +115,8 @@ def test_splits_are_even():
     assert makespan([3, 3, 2, 2, 2], 2) == 7 and makespan([], 3) == 0
 
 
-def test_finished_runs_correct_the_forecast(tmp_path: Path):
+def test_finished_runs_correct_the_forecast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rates, "speed", lambda: rates.CORES_SPEED / 2)
     clock = rates.Clock(tmp_path, "cpu")
     table = clock.forecast("toy", "vcr", "catch", 2, 2000)
     path = existing(tmp_path, "vcr", "catch", [0, 1], "done", 2000)
@@ -124,7 +125,9 @@ def test_finished_runs_correct_the_forecast(tmp_path: Path):
         json.dumps({"state": "done", "agent_steps": 2000, "seconds": 3 * known})
     )
     measured = rates.Clock(tmp_path, "cpu").forecast("toy", "vcr", "balloon", 2, 2000)
-    assert measured.seconds == pytest.approx(3 * table.seconds) and measured.source == "1 finished run here"
+    # A CPU half as fast as the one that was measured, until it has shown how fast it is.
+    assert table.seconds == pytest.approx(2 * known) and "speed of this CPU" in table.source
+    assert measured.seconds == pytest.approx(3 * known) and measured.source == "1 finished run here"
     assert rates.Clock(tmp_path, "gpu").forecast("toy", "vcr", "catch", 2, 2000).source == "a guess"
 
 

@@ -8,12 +8,12 @@ import pytest
 from fakes import asking, scouts
 from rich.console import Console
 
-from vcrl.campaign import rates
 from vcrl.campaign.machine import Machine
 from vcrl.campaign.plan import Job, make_campaign
 from vcrl.campaign.progress import look
 from vcrl.campaign.view import PLAIN_SECONDS, Speed, View, duration
 from vcrl.campaign.work import Work
+from vcrl.runs import rates
 
 
 @pytest.fixture

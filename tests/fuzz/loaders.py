@@ -15,11 +15,11 @@ from vcrl.campaign import plan as campaign_plan
 from vcrl.campaign import progress
 from vcrl.campaign.ask import Ask
 from vcrl.campaign.child import Child, verdict
-from vcrl.campaign.rates import Clock
 from vcrl.cli import as_json
 from vcrl.envs import gym_config
 from vcrl.runs import checkpoint, verify
 from vcrl.runs.folder import RunFolder
+from vcrl.runs.rates import Clock
 from vcrl.runs.reading import find_runs, read_run
 from vcrl.training.config_file import from_file
 from vcrl.training.console import Console

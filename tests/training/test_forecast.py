@@ -3,28 +3,48 @@
 import jax
 import jax.numpy as jnp
 
+from vcrl.runs import rates
 from vcrl.training import forecast as f
 from vcrl.training.engine import engine_of
 from vcrl.training.plan import make_plan
 
 
-def test_hours_on_a_cpu_are_announced_with_what_to_do(monkeypatch):
-    plan = make_plan("rainbow", "pong", seeds=[0])
-    lifted = engine_of(plan).lifted
-    monkeypatch.setattr(f, "speed", lambda: 100e9)
-    counted = f.flop(plan, lifted)
+def asked(method, task, out, always=False, **changes):
+    plan = make_plan(method, task, seeds=[0], changes=changes)
+    return list(f.outlook(plan, engine_of(plan).lifted, out, always))
+
+
+def test_hours_on_a_cpu_are_announced_with_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setattr(rates, "speed", lambda: rates.CORES_SPEED / 2)
+    # By the table two seconds in a thousand steps, 30 ms for each of two updates a step, half a minute to start and
+    # ten for the games at the end: and twice that on a CPU half as fast.
+    hours = 2 * (30 + 200 + 2 * 98_000 * 0.03 + 600) / 3600
+    (told,) = asked("rainbow", "pong", tmp_path)
+    assert f"no GPU found: about {hours:.1f} h, by two CPU cores and the speed of this CPU." in told
+    assert "jax[cuda13]" in told and "vcrl demo" in told
+
+
+def test_other_settings_are_forecast_by_their_arithmetic(monkeypatch, tmp_path):
+    plan = make_plan("rainbow", "pong", seeds=[0], changes={"hidden": 255})
+    counted = f.flop(plan, engine_of(plan).lifted)
     # 32 images with gradient, 64 without, at 2 x 7.7 million multiplications each, and three times that with gradient,
     # make 2.5 billion; the heads add some.
     assert 2.5e9 < counted < 4e9
-    hours = 2 * 98_000 * counted / 60e9 / 3600
-    told = f.forecast(plan, lifted)
-    assert told is not None and "jax[cuda13]" in told and "vcrl demo" in told
-    assert f"about {int(hours)}:" in told
+    monkeypatch.setattr(f, "speed", lambda: 100e9)
+    (told,) = asked("rainbow", "pong", tmp_path, hidden=255)
+    assert f"about {2 * 98_000 * counted / 60e9 / 3600:.1f} h, by the arithmetic of learning" in told
+
+
+def test_a_gpu_is_told_how_long_it_takes_and_what_it_lacks(monkeypatch, tmp_path):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert f.forecast(plan, lifted) is None
-    monkeypatch.setattr("vcrl.nets.kernels.triton", None)
-    told = f.forecast(plan, lifted)
-    assert told is not None and "without kernels" in told and "which JAX 0.11 has" in told
+    monkeypatch.setattr("vcrl.training.forecast.obstacle", lambda: None)
+    seconds = rates.table_seconds("atari", "gpu", "vcr", "pong", 1, 100_000)
+    assert asked("vcr", "pong", tmp_path) == [f"about {seconds / 60:.0f} min, by one H200"]
+    assert asked("vcr", "pong", tmp_path, hidden=255) == []  # nobody has measured that
+    monkeypatch.setattr("vcrl.training.forecast.obstacle", lambda: "it is old")
+    assert asked("vcr", "pong", tmp_path)[1:] == [
+        "without kernels for convolutions an update takes longer: it is old"
+    ]
 
 
 def test_products_and_convolutions_are_counted_in_every_turn_of_a_loop():
@@ -41,10 +61,13 @@ def test_products_and_convolutions_are_counted_in_every_turn_of_a_loop():
     assert f.products(jaxpr) == 7 * 54 + 2 * 4 * 5 * 36 + 2 * 54
 
 
-def test_short_trainings_and_small_games_are_not(monkeypatch):
-    monkeypatch.setattr(f, "speed", lambda: 1.0)
-    plan = make_plan("vcr", "catch", seeds=[0])
-    assert f.forecast(plan, engine_of(plan).lifted) is None
+def test_short_trainings_are_forecast_where_one_asks(monkeypatch, tmp_path):
+    monkeypatch.setattr(rates, "speed", lambda: rates.CORES_SPEED)
+    assert asked("vcr", "catch", tmp_path) == []
+    seconds = rates.table_seconds("toy", "cpu", "vcr", "catch", 1, 2000)
+    assert asked("vcr", "catch", tmp_path, always=True) == [
+        f"about {seconds:.0f} s, by two CPU cores and the speed of this CPU"
+    ]
+    assert asked("vcr", "catch", tmp_path, always=True, hidden=31) == []  # small pictures: no product decides
     monkeypatch.setattr(f, "speed", lambda: 1e15)
-    plan = make_plan("rainbow", "pong", seeds=[0])
-    assert f.forecast(plan, engine_of(plan).lifted) is None
+    assert asked("rainbow", "pong", tmp_path, hidden=255) == []

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from vcrl.campaign.ask import Ask
 from vcrl.campaign.machine import Machine
-from vcrl.campaign.rates import Clock
 from vcrl.core.errors import UserError
 from vcrl.runs.files import open_plain
 from vcrl.runs.folder import LOCK, run_path, seeds_name
+from vcrl.runs.rates import Clock
 from vcrl.runs.reading import read_run
 
 CAREFUL = 1.25  # what an update works on is known roughly: packing leaves this much room

@@ -20,11 +20,11 @@ from vcrl.campaign.local import Local
 from vcrl.campaign.machine import elsewhere, free_disk, list_gpus, machine
 from vcrl.campaign.plan import Campaign, holder, make_campaign, scouted
 from vcrl.campaign.progress import log_of
-from vcrl.campaign.rates import Clock
 from vcrl.campaign.view import View, plan_table, size, summary
 from vcrl.campaign.work import Engine
 from vcrl.core.errors import UserError, unknown
 from vcrl.runs.files import write_atomic, writing
+from vcrl.runs.rates import Clock
 
 ENGINES = ("local", "ray", "slurm")
 POLL_SECONDS = 0.2

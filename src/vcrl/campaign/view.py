@@ -15,6 +15,7 @@ from vcrl.campaign.ask import seeds_text
 from vcrl.campaign.plan import Campaign, holder
 from vcrl.campaign.progress import Look, look
 from vcrl.campaign.work import ENDED, Work
+from vcrl.core.spans import duration, span
 
 PLAIN_SECONDS = 30.0  # between lines on a run where there is no terminal
 LOOK_SECONDS = 1.0
@@ -163,10 +164,11 @@ def forecast_text(campaign: Campaign) -> str:
     counts = f"{len(campaign.jobs)} run{'s' * (len(campaign.jobs) != 1)}, {ready} done, {len(todo)} to do"
     if not todo:
         return counts
+    slots = len(campaign.machine.slots)
+    busy = f", {span(campaign.busy)} of GPUs in all" if slots > 1 else ""
     return (
         f"{counts}, up to {most_seeds} seed{'s' * (most_seeds != 1)} a run, on {campaign.machine}\n"
-        f"forecast: {span(campaign.seconds)}, {span(campaign.busy)} of "
-        f"{'GPUs' if campaign.machine.gpus else 'the CPU'} in all; disk {size(end)}, at most {size(most)} on the way"
+        f"forecast: {span(campaign.seconds)}{busy}; disk {size(end)}, at most {size(most)} while it runs"
     )
 
 
@@ -183,20 +185,6 @@ def score_text(seen: Look) -> str:
 
 def size(count: float) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
-
-
-def span(seconds: float) -> str:
-    """No more digits than a forecast deserves."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:,.1f} h"
-
-
-def duration(seconds: float) -> str:
-    """`0:06`, `12:30` or `3:05:00`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def is_live(log: Console) -> bool:

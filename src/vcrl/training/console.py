@@ -15,6 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from vcrl.core.spans import duration
+
 WINDOW = 30.0  # seconds over which a speed is measured
 SPACING = 0.25  # seconds between remembered moments, so that the window stays small
 
@@ -199,13 +201,6 @@ def is_live(log: rich.console.Console) -> bool:
     """Whether a table may redraw itself here, rather than fill a log file with copies."""
     ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
     return log.is_terminal and not log.is_dumb_terminal and not log.no_color and not ci
-
-
-def duration(seconds: float) -> str:
-    """`0:06`, `12:30` or `3:05:00`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _numbers(values: Sequence[Any], count: int) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""How long a training will take where there is no accelerator, said before it begins."""
+"""How long a training will take, said before it begins."""
 
 import math
-import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,8 +11,9 @@ import numpy as np
 from jax.extend.core import jaxprs_in_params
 
 from vcrl.core.types import now
+from vcrl.methods import library
 from vcrl.nets.kernels import obstacle
-from vcrl.training.console import duration
+from vcrl.runs.rates import SUITES, Clock, Forecast, speed
 from vcrl.training.lift import Lifted, no_row
 from vcrl.training.plan import Plan
 
@@ -19,25 +21,34 @@ SHARE = 0.6  # of the speed of a plain matrix product that an update reaches on 
 LONG = 3600.0  # seconds below which nobody needs a warning
 
 
-def forecast(plan: Plan, lifted: Lifted) -> str | None:
-    """A line for who is about to wait for hours without a GPU, or with one that could do more; else None.
+def outlook(plan: Plan, lifted: Lifted, out: Path, always: bool = False) -> Iterator[str]:
+    """How long it will take, where that is long, a GPU's, or asked for; and what would make it shorter."""
+    told, cpu = forecast(plan, lifted, out), jax.default_backend() == "cpu"
+    if told is not None and cpu and told.seconds > LONG:
+        yield (
+            f'no GPU found: {told}. With an NVIDIA GPU: pip install "jax[cuda13]". '
+            "`vcrl demo` shows the methods in minutes on small games."
+        )
+    elif told is not None and (always or not cpu):
+        yield str(told)
+    if not cpu and plan.base == "rainbow" and (why := obstacle()):
+        yield f"without kernels for convolutions an update takes longer: {why}"
 
-    From the products in an update, and the speed of one matrix product here.
+
+def forecast(plan: Plan, lifted: Lifted, out: Path) -> Forecast | None:
+    """By finished runs of the method in `out`, else by what was measured elsewhere; None where nobody knows.
+
+    With other settings than the method's, or in an environment of the user's, from the products in an update and the
+    speed of this CPU.
     """
-    if jax.default_backend() != "cpu":
-        why = obstacle() if plan.base == "rainbow" else None
-        return f"without kernels for convolutions an update takes longer: {why}" if why else None
-    # Tracing takes a second or two, so small pictures are not even looked at.
-    if plan.task.spec.frame[0] * plan.task.spec.frame[1] < 64 * 64:
+    device, suite = "cpu" if jax.default_backend() == "cpu" else "gpu", plan.task.suite
+    if suite in SUITES and plan.config == library.resolve(plan.method, suite, plan.task.name):
+        return Clock(out, device).forecast(suite, plan.method, plan.task.name, len(plan.seeds), plan.budget)
+    # With small pictures products are not what takes the time.
+    if device == "gpu" or plan.task.spec.frame[0] * plan.task.spec.frame[1] < 64 * 64:
         return None
     updates = max(0, plan.budget - plan.config.learn_start) * plan.config.updates_per_step
-    seconds = updates * flop(plan, lifted) / (SHARE * speed())
-    if seconds < LONG:
-        return None
-    return (
-        f"no GPU found: about {duration(seconds)} (hours:minutes:seconds) of learning on this CPU. "
-        'With an NVIDIA GPU: pip install "jax[cuda13]". `vcrl demo` shows the methods in minutes on small games.'
-    )
+    return Forecast(updates * flop(plan, lifted) / (SHARE * speed()), "the arithmetic of learning")
 
 
 def flop(plan: Plan, lifted: Lifted) -> float:
@@ -69,15 +80,3 @@ def products(program: Any) -> float:
                 max(inside, default=0.0) if name == "cond" else step.params.get("length", 1) * sum(inside)
             )
     return count
-
-
-def speed(size: int = 1024, times: int = 5) -> float:
-    """Operations a second of a matrix product."""
-    square = jnp.ones((size, size))
-    product = jax.jit(jnp.matmul)
-    product(square, square).block_until_ready()
-    start = time.perf_counter()
-    for _ in range(times):
-        square = product(square, square) / size
-    square.block_until_ready()
-    return times * 2 * size**3 / (time.perf_counter() - start)

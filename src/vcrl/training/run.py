@@ -25,7 +25,7 @@ from vcrl.training import evaluate, loop
 from vcrl.training.config_file import asked
 from vcrl.training.console import Console
 from vcrl.training.engine import engine_of
-from vcrl.training.forecast import forecast
+from vcrl.training.forecast import outlook
 from vcrl.training.lift import told
 from vcrl.training.memory import check_memory, need_in_bytes, out_of_memory
 from vcrl.training.pack import unpack
@@ -164,7 +164,7 @@ def train_plan(
         RunFolder.open(path, plan.identity | {"facts": facts(_accelerator())}) as folder,
         Console(f"{plan.method} {plan.task.name}", plan.seeds, plan.budget, log) as console,
     ):
-        for line in [sizes(plan), *folder.mended, *([] if done else outlook(plan))]:
+        for line in [sizes(plan), *folder.mended, *([] if done else ahead(plan, Path(out)))]:
             console.line(line)
         try:
             ended = loop.train(plan, folder, console, halt)
@@ -189,17 +189,16 @@ def sizes(plan: Plan) -> str:
     replay, weights, work = need_in_bytes(plan, engine_of(plan))
     return (
         f"protocol {plan.protocol.name} [{plan.protocol.hash}]  {plan.budget:,} agent steps  "
-        f"{len(plan.seeds)} seeds  replay {replay / 1e6:,.1f} MB  weights {weights / 1e6:,.1f} MB  "
-        f"work {work / 1e6:,.1f} MB"
+        f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) != 1)}  "
+        f"replay {replay / 1e6:,.1f} MB  weights {weights / 1e6:,.1f} MB  work {work / 1e6:,.1f} MB"
     )
 
 
-def outlook(plan: Plan) -> Iterator[str]:
+def ahead(plan: Plan, out: Path, always: bool = False) -> Iterator[str]:
     """What this computer draws pictures with, where it has to, and how long it may take."""
     if plan.task.suite == "dmc":
         yield rendering.choose().note
-    if warning := forecast(plan, engine_of(plan).lifted):
-        yield warning
+    yield from outlook(plan, engine_of(plan).lifted, out, always)
 
 
 def preview(plan: Plan, out: Path, resume: str = "auto") -> list[str]:
@@ -211,7 +210,7 @@ def preview(plan: Plan, out: Path, resume: str = "auto") -> list[str]:
     check_memory(plan, engine_of(plan))
     saved = checkpoint.generations(path / "checkpoint")
     there = f"would continue from {saved[-1]:,} agent steps" if saved else "would begin"
-    return [sizes(plan), *outlook(plan), f"{there}: {path}"]
+    return [sizes(plan), *ahead(plan, out, always=True), f"{there}: {path}"]
 
 
 def check_resume(path: Path, resume: str) -> None:

@@ -1,12 +1,16 @@
 """How long a run will take: as finished runs of its method took here, else as was measured elsewhere."""
 
+import time
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+
 from vcrl.core.errors import UserError
+from vcrl.core.spans import span
 from vcrl.methods import library
 from vcrl.methods.configs import Config
 from vcrl.runs.reading import read_run
@@ -28,6 +32,7 @@ class Rate(NamedTuple):
 H200 = "one H200"
 CORES = "two CPU cores"
 COUNTED = "arithmetic alone"
+CORES_SPEED = 260e9  # operations a second of those two cores in a matrix product: `speed()` there
 SMALL = 1e9  # bytes of a GPU of which much is what any run takes, however few its seeds
 KNOWN: dict[tuple[str, str, str], Rate] = {
     ("atari", "gpu", "plain"): Rate(60, 2e-3, (0.50e-3, 0.02e-3), 24, H200),
@@ -46,12 +51,16 @@ KNOWN: dict[tuple[str, str, str], Rate] = {
     ("toy", "cpu", "model"): Rate(20, 1e-3, (1e-3, 3e-3), 0.5, CORES),
     ("toy", "cpu", "values"): Rate(20, 1e-3, (1e-3, 4e-3), 0.5, CORES),
 }
+SUITES = {suite for suite, _, _ in KNOWN}
 GUESS = Rate(60, 2e-3, (2e-3, 1e-3), 10, "a guess")
 
 
 class Forecast(NamedTuple):
     seconds: float
     source: str
+
+    def __str__(self) -> str:
+        return f"about {span(self.seconds)}, by {self.source}"
 
 
 def known(room: str, device: str, method: str, task: str) -> Rate:
@@ -80,7 +89,10 @@ def table_seconds(room: str, device: str, method: str, task: str, seeds: int, st
 
 
 class Clock:
-    """Forecasts for one folder of runs and one kind of device."""
+    """Forecasts for one folder of runs and one kind of device.
+
+    Of a CPU that no run was measured on yet, in proportion to how fast it multiplies matrices.
+    """
 
     def __init__(self, out: Path, device: str):
         self.out, self.device = out, device
@@ -90,8 +102,12 @@ class Clock:
     def forecast(self, room: str, method: str, task: str, seeds: int, steps: int) -> Forecast:
         runs, factor = self._measured(room, method)
         seconds = factor * table_seconds(room, self.device, method, task, seeds, steps)
-        source = f"{runs} finished {'run' if runs == 1 else 'runs'} here" if runs else ""
-        return Forecast(seconds, source or known(room, self.device, method, task).source)
+        if runs:
+            return Forecast(seconds, f"{runs} finished {'run' if runs == 1 else 'runs'} here")
+        source = known(room, self.device, method, task).source
+        if self.device == "cpu":
+            return Forecast(seconds * CORES_SPEED / speed(), f"{source} and the speed of this CPU")
+        return Forecast(seconds, source)
 
     def memory(self, room: str, method: str) -> float | None:
         """By which factor runs of a method held more on this device than was forecast; None if none has said."""
@@ -105,6 +121,18 @@ class Clock:
             found = list(ratios(self.out / room / method, room, self.device, method))
             self._factors[room, method] = (len(found), median(found) if found else 1.0)
         return self._factors[room, method]
+
+
+@cache
+def speed(size: int = 1024, times: int = 20) -> float:
+    """Operations a second of a matrix product here: the best of some, so that it is the CPU's and not the moment's."""
+    square, best = np.ones((size, size), np.float32), float("inf")
+    product = np.empty_like(square)
+    for _ in range(times):
+        start = time.perf_counter()
+        np.matmul(square, square, out=product)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
 
 
 def sizes(folder: Path, device: str) -> Iterable[float]:
