@@ -14,7 +14,7 @@ DIGEST = "0123abcd"
 def scouts(ask: Ask) -> list[Scouted]:
     steps = ask.options.get("steps") or 100
     return [
-        Scouted(method, task, "toy", DIGEST, steps, "p", 10**6, 10**6, 10**6, 10)
+        Scouted(method, task, "toy", DIGEST, steps, "p", 10**6, 10**6, 10**6, 5 * 10**5, 10)
         for task in ask.tasks
         for method in ask.methods
     ]

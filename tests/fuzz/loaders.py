@@ -117,7 +117,7 @@ def _report(root: Path) -> Any:
 def _campaign(root: Path) -> Any:
     run = run_in(root)
     digest = run.name.rpartition("-")[2]
-    what = campaign_plan.Scouted("vcr", "catch", "toy", digest, 40, "", 1, 1, 1, 100)
+    what = campaign_plan.Scouted("vcr", "catch", "toy", digest, 40, "", 1, 1, 1, 1, 100)
     ask = Ask("toy", ("vcr",), ("catch",), (3, 5), root / "runs")
     clock = Clock(root / "runs", "cpu")
     times = clock.forecast("toy", "vcr", "catch", 2, 100), clock.memory("toy", "vcr")

@@ -94,6 +94,7 @@ def test_everything_is_traced_once(once):
         replay = once.fill(replay, once.rows(replay, jnp.asarray(i)), jnp.asarray(i), jnp.asarray(3))
         once.copy(state, None, {"priority": replay.priority})
         held = once.put(once.room(state, 2) if i < 2 else held, state, np.int32(3 * (i % 2)))
+        assert not jax.tree.leaves((once.bare(state).opt, once.bare(state).target))
         mine = once.take(held, np.int32(3 * (i % 2)), 3)
         np.testing.assert_array_equal(
             mine.online.encoder.convs[0].weight, state.online.encoder.convs[0].weight

@@ -110,7 +110,7 @@ def test_a_checkpoint_prefers_the_time_between_two_groups(tmp_path, monkeypatch)
     monkeypatch.setattr(watch, "COMPILE_SECONDS", 5.0)
     save = watch.Watch.save
     monkeypatch.setattr(
-        watch.Watch, "save", lambda self, t, rows=True: (saved.append(t.tick), save(self, t, rows))
+        watch.Watch, "save", lambda self, t, last=False: (saved.append(t.tick), save(self, t, last))
     )
 
     def passed(now):

@@ -216,12 +216,25 @@ def test_the_last_good_state_is_saved_once_a_seed_has_failed(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_snapshot_without_rows_holds_none(tmp_path):
+def test_behind_the_end_nets_to_play_with_are_all_that_is_saved():
     plan = planned("rainbow")
     training = started(plan)
-    play(plan, training, 12)
-    taken = training.snapshot(rows=False)
+    play(plan, training, 50)
+    whole = training.snapshot().arrays()
+    taken = training.ending()
     assert taken.blocks == [] and taken.rows().arrays == {}
+    nets = {name: value for name, value in taken.arrays().items() if not name.startswith("host/")}
+    assert nets and all(name.startswith("state.online.") for name in nets)
+    for name, value in nets.items():
+        np.testing.assert_array_equal(value, whole[name], err_msg=name)
+    # Of a seed that is no longer finite they are the last ones that were.
+    snapshot(training)
+    training.state = jax.tree.map(
+        lambda x: x.at[1].set(np.nan) if x.dtype == np.float32 else x, training.state
+    )
+    ill = training.ending().arrays()
+    for name, value in nets.items():
+        np.testing.assert_array_equal(ill[name], value, err_msg=name)
 
 
 @pytest.mark.parametrize("stops", [(70,), (20, 45, 70), (69, 70)], ids=str)

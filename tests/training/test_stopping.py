@@ -1,14 +1,16 @@
 """Told to stop while it looks at games, or told how to begin: what a training does then."""
 
 import os
+import shutil
 import signal
 
 import pytest
 from tiny import assert_same_files, tiny
 
+from vcrl.bench.results import final
 from vcrl.core.errors import UserError
 from vcrl.runs import checkpoint
-from vcrl.training.watch import Watch
+from vcrl.training.watch import Interrupted, Watch
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
@@ -119,3 +121,31 @@ def test_the_word_done_alone_does_not_delete_a_checkpoint(whole, tmp_path):
     status = run.path / "status.json"
     status.write_text(status.read_text().replace('"stopped"', '"done"'))
     assert_same_files(tiny(tmp_path), whole)
+
+
+def test_games_behind_the_end_can_be_played_elsewhere(whole, tmp_path, monkeypatch):
+    """Told to stop in the final evaluation, and taken to another computer: nets alone have to travel."""
+    play = Watch.play
+
+    def cut(watch, *arguments):
+        if watch.finishing:
+            raise Interrupted
+        return play(watch, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Watch, "play", cut)
+        run = tiny(tmp_path / "here")
+    status = run.folder.status
+    assert status["state"] == "stopped" and status["agent_steps"] == 80
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    folder = tmp_path / "there" / run.path.relative_to(tmp_path / "here") / "checkpoint"
+    checkpoint.settle(folder, 80)
+    assert sorted(p.stem for p in folder.iterdir() if p.is_file()) == ["000000080"] * 2
+    found = checkpoint.load(folder, pytest.fail)
+    assert found is not None and not any("opt" in name or "replay" in name for name in found.arrays)
+    monkeypatch.setattr("vcrl.training.run._accelerator", lambda: "a GPU")
+    again = tiny(tmp_path / "there")
+    assert_same_files(again, whole)
+    (here,) = whole.folder.status["hardware"]
+    assert again.folder.status["hardware"] == [here, f"a GPU, {os.cpu_count()} CPU cores"]
+    assert final(again.folder).scores[0]["hardware"] == f"{here}; then a GPU, {os.cpu_count()} CPU cores"

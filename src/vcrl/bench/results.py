@@ -22,6 +22,7 @@ import tyro
 from vcrl.core.config import digest
 from vcrl.core.errors import UserError
 from vcrl.envs import registry
+from vcrl.runs.facts import hardware
 from vcrl.runs.files import read_limited, write_atomic, writing
 from vcrl.runs.logs import Episode
 from vcrl.runs.reading import Run, check_record, read_run
@@ -175,7 +176,7 @@ def final(run: Run) -> Final:
             "commit": _commit(facts),
             "command": facts.get("command") or "",
             "seeds": seeds_text(seeds),
-            "hardware": _hardware(facts),
+            "hardware": "; then ".join(map(str, status.get("hardware") or [hardware(facts)])),
             "wall_clock_s": f"{status['seconds']:.0f}",
             "finished": status.get("finished") or "",
         }
@@ -296,12 +297,6 @@ def _write(path: Path, rows: list[Row]) -> None:
 def _commit(facts: dict[str, Any]) -> str:
     """Twelve digits name it, and a mark says that the code was not quite that of the commit."""
     return f"{(facts.get('commit') or '')[:12]}{'-dirty' if facts.get('dirty') else ''}"
-
-
-def _hardware(facts: dict[str, Any]) -> str:
-    what = facts.get("accelerator") or facts.get("cpu")
-    cores = facts.get("cpus")
-    return ", ".join([*([what] if what else []), *([f"{cores} CPU cores"] if cores else [])])
 
 
 def _number(value: float) -> str:

@@ -38,6 +38,7 @@ class Scouted(NamedTuple):
     replay: int
     weights: int
     working: int  # while it updates
+    kept: int  # of its nets, when it is finished
     log: int
 
     @property
@@ -94,7 +95,7 @@ class Campaign:
 
 def _kept(job: Job) -> int:
     rows = job.what.budget // job.what.log
-    return len(job.seeds) * (job.what.weights // 2 + rows * LOG_BYTES)
+    return len(job.seeds) * (job.what.kept + rows * LOG_BYTES)
 
 
 def scouted(ask: Ask) -> list[Scouted]:

@@ -11,13 +11,13 @@ from typing import Any
 
 from vcrl.core.errors import UserError
 from vcrl.training.engine import engine_of
-from vcrl.training.memory import need_in_bytes
+from vcrl.training.memory import kept_in_bytes, need_in_bytes
 from vcrl.training.plan import Plan, Schedule, make_plan
 
 
 def scout(asked: dict[str, Any]) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
-    sizes: dict[Any, tuple[int, int, int]] = {}
+    sizes: dict[Any, tuple[int, int, int, int]] = {}
     for method, task in asked["pairs"]:
         try:
             plan = plan_of(method, task, asked)
@@ -26,8 +26,9 @@ def scout(asked: dict[str, Any]) -> dict[str, Any]:
         key = (plan.config, plan.task.spec, plan.capacity)
         if key not in sizes:
             one = replace(plan, seeds=plan.seeds[:1])
-            sizes[key] = need_in_bytes(one, engine_of(one), gpu=True)
-        replay, weights, working = sizes[key]
+            engine = engine_of(one)
+            sizes[key] = (*need_in_bytes(one, engine, gpu=True), kept_in_bytes(one, engine))
+        replay, weights, working, kept = sizes[key]
         found.append(
             {
                 "method": method,
@@ -39,6 +40,7 @@ def scout(asked: dict[str, Any]) -> dict[str, Any]:
                 "replay": replay,
                 "weights": weights,
                 "working": working,
+                "kept": kept,
                 "log": plan.schedule.log,
             }
         )

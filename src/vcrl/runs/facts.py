@@ -37,6 +37,12 @@ def facts(accelerator: str | None = None) -> dict[str, Any]:
     }
 
 
+def hardware(facts: dict[str, Any]) -> str:
+    """What learned, and with how many cores beside it: `NVIDIA H200, 16 CPU cores`."""
+    what, cores = facts.get("accelerator") or facts.get("cpu"), facts.get("cpus")
+    return ", ".join([*([what] if what else []), *([f"{cores} CPU cores"] if cores else [])])
+
+
 def _command(words: Sequence[str]) -> str | None:
     """The command as typed, but for where things lie on this computer: that is nobody's business."""
     if not words or words[0] in ("", "-c"):

@@ -127,6 +127,13 @@ class RunFolder:
         with writing(self.path):
             write_atomic(self.path / STATUS, text.encode() + b"\n")
 
+    def ran_on(self, hardware: str) -> None:
+        """Remember where it goes on: one run may be trained on a GPU and play its games elsewhere."""
+        known = self.read_status().get("hardware")
+        known = known if isinstance(known, list) else []
+        if known[-1:] != [hardware]:
+            self.status({"hardware": [*known, hardware]})
+
     def read_status(self) -> dict[str, Any]:
         return read_status(self.path)
 

@@ -152,13 +152,14 @@ def sizes(folder: Path, device: str) -> Iterable[float]:
 
 
 def ratios(folder: Path, room: str, device: str, method: str) -> Iterable[float]:
-    """For each finished run of a method on this kind of device: its seconds by the table's."""
+    """For each run of a method that began and ended on this kind of device: its seconds by the table's."""
     for config in sorted(folder.glob("*/*/config.json")):
         try:
             run = read_run(config.parent)
             there = "gpu" if run.record["facts"]["accelerator"] else "cpu"
             seconds, steps = float(run.status["seconds"]), int(run.status["agent_steps"])
-            if run.status["state"] == "done" and there == device and seconds > 0:
+            alone = len(run.status.get("hardware") or [there]) == 1
+            if run.status["state"] == "done" and there == device and alone and seconds > 0:
                 yield seconds / table_seconds(
                     room, device, method, run.record["task"], len(run.record["seeds"]), steps
                 )

@@ -46,7 +46,7 @@ class Training:
         self.rows = 0  # of the replay, since the start
         self.newest: tuple[np.ndarray, np.ndarray] | None = None  # of them, packed, until it is stored
         self.updates = 0
-        self.capacity = plan.capacity
+        self.capacity, self.budget = plan.capacity, plan.budget
         self.rows_kept = 0  # rows of the replay up to this number are in a checkpoint or overwritten
         self.thread = ThreadPoolExecutor(1, "learning") if threaded() else None
 
@@ -93,14 +93,19 @@ class Training:
             self.replay = self.lifted.insert(self.replay, self.newest, self.now)
             self.newest = None
 
-    def snapshot(self, rows: bool = True) -> "Snapshot":
+    def ending(self) -> "Snapshot":
+        """What is needed to play behind the end: of every seed the nets to judge it by, and nothing to learn with."""
+        state, host = self.lifted.bare(self.trusted()), {**self.lanes.save(), "failed": self.failed}
+        return Snapshot(self.counters, (self.rows, self.rows), state, None, {}, host, [])
+
+    def snapshot(self) -> "Snapshot":
         """What is needed to go on from here, copied on the device, so that training need not wait for the disk.
 
-        With all rows of the replay that are new since the last snapshot, or with none.
+        With all rows of the replay that are new since the last snapshot.
         """
         self.store()
         self.rows_kept = max(self.rows_kept, self.rows - self.capacity)
-        starts = range(self.rows_kept, self.rows, BLOCK) if rows else ()
+        starts = range(self.rows_kept, self.rows, BLOCK)
         blocks = [self.lifted.rows(self.replay, np.int32(start)) for start in starts]
         # Of a seed that is finite the last good state is its state.
         good = self.good if (self.failed >= 0).any() else None
@@ -112,13 +117,16 @@ class Training:
 
     def restore(self, found: Checkpoint) -> None:
         arrays = found.arrays
+        if found.agent_steps == self.budget:  # there is nothing to learn with, and nothing to be learned
+            self.state, self.good = self.lifted.bare(self.state), self.lifted.bare(self.good)
+        else:
+            self.replay = self.replay._replace(**unpack(_ranks(self.replay), arrays, "replay"))
+            for part in found.rows:
+                for start in range(part.start, part.stop, BLOCK):
+                    self._refill(part, start)
         self.state = unpack(self.state, arrays, "state")
         saved = any(name.startswith("good.") for name in arrays)
         self.good = unpack(self.good, arrays, "good") if saved else self.lifted.copy(self.state)[0]
-        self.replay = self.replay._replace(**unpack(_ranks(self.replay), arrays, "replay"))
-        for part in found.rows:
-            for start in range(part.start, part.stop, BLOCK):
-                self._refill(part, start)
         host = {
             name.removeprefix("host/"): value for name, value in arrays.items() if name.startswith("host/")
         }

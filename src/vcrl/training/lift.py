@@ -36,7 +36,8 @@ class Lifted(NamedTuple):
     worth: Callable[..., Any]  # state, obs S P -> what those states are worth, S P
     guard: Callable[..., Any]  # state, good state -> finite S, newest good state; donates the good one
     trusted: Callable[..., Any]  # state, good state -> the state of finite seeds, the good one of the others
-    # What plays and imagines, of several moments, one behind the other along S
+    bare: Callable[..., Any]  # state -> what plays and imagines, and no more
+    # The same of several moments, one behind the other along S
     room: Callable[..., Any]  # state, count -> room for so many moments
     put: Callable[..., Any]  # room, state, start -> room, with a state from there on; donates room
     take: Callable[..., Any]  # room, start, seeds -> the state of so many seeds from there on
@@ -158,6 +159,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         worth=seldom(each(agent.worth, (0, 0))),
         guard=once(guard, donate_argnums=1),
         trusted=once(lambda state, good: guard(state, good)[1]),
+        bare=once(agent.bare),
         room=seldom(room, static_argnums=1),
         put=seldom(put, donate_argnums=0),
         take=seldom(take, static_argnums=2),

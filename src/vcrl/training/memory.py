@@ -32,6 +32,12 @@ def need_in_bytes(plan: Plan, engine: Engine, gpu: bool | None = None) -> tuple[
     return seeds * size_in_bytes(plan.task.spec, plan.capacity), 2 * size_of(state), work + waiting
 
 
+def kept_in_bytes(plan: Plan, engine: Engine) -> int:
+    """Bytes on disk of what a finished run keeps of its nets."""
+    state = jax.eval_shape(engine.lifted.init, np.array(plan.seeds, np.int32))
+    return size_of(jax.eval_shape(engine.lifted.bare, state))
+
+
 def size_of(tree: Any) -> int:
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 

@@ -19,7 +19,7 @@ from vcrl.envs.registry import Task, own
 from vcrl.envs.registry import find as find_task
 from vcrl.methods.configs import CONFIGS
 from vcrl.runs import checkpoint, reading
-from vcrl.runs.facts import facts
+from vcrl.runs.facts import facts, hardware
 from vcrl.runs.folder import RunFolder, run_path
 from vcrl.training import evaluate, loop
 from vcrl.training.config_file import asked
@@ -49,13 +49,14 @@ class Run:
 
     @property
     def state(self) -> Any:
-        """Weights of all seeds, as of the newest checkpoint; a seed that diverged has its last finite ones."""
+        """What plays and imagines, of all seeds, as of the newest checkpoint; of one that diverged what was finite."""
         if self._state is None:
             found = checkpoint.load(self.path / "checkpoint", _warn, rows=False)
             if found is None:
                 raise UserError(f"{self.path} has no checkpoint yet: train it first")
             lifted = engine_of(self.plan).lifted
-            like = jax.eval_shape(lifted.init, np.array(self.plan.seeds, np.int32))
+            whole = jax.eval_shape(lifted.init, np.array(self.plan.seeds, np.int32))
+            like = jax.eval_shape(lifted.bare, whole)
             self._state = unpack(like, found.arrays, "state")
             if any(name.startswith("good.") for name in found.arrays):
                 self._state = lifted.trusted(self._state, unpack(like, found.arrays, "good"))
@@ -159,13 +160,15 @@ def train_plan(
     done = reading.state_of(path) == "done"
     if not done:
         check_memory(plan, engine_of(plan))
-    log = log or rich.console.Console()
+    log, here = log or rich.console.Console(), facts(_accelerator())
     with (
-        RunFolder.open(path, plan.identity | {"facts": facts(_accelerator())}) as folder,
+        RunFolder.open(path, plan.identity | {"facts": here}) as folder,
         Console(f"{plan.method} {plan.task.name}", plan.seeds, plan.budget, log) as console,
     ):
         for line in [sizes(plan), *folder.mended, *([] if done else ahead(plan, Path(out)))]:
             console.line(line)
+        if not done:
+            folder.ran_on(hardware(here))
         try:
             ended = loop.train(plan, folder, console, halt)
         except KeyboardInterrupt:

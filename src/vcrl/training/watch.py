@@ -175,7 +175,7 @@ class Watch:
     def finish(self, training: Training) -> None:
         """The last checkpoint, then the protocol's evaluation: cut off here, it is simply done again."""
         self.settle(training)
-        self.save(training, rows=False)  # nothing more will be sampled
+        self.save(training, last=True)
         self.finishing = True
         scores = self.evaluate(training)
         self.saving.result()
@@ -221,27 +221,27 @@ class Watch:
         self.events.append({"agent_steps": training.tick, "event": text})
         self.console.line(text)
 
-    def save(self, training: Training, rows: bool = True) -> None:
+    def save(self, training: Training, last: bool = False) -> None:
         """Begin a checkpoint. The disk is written to while training goes on; `saving.result()` waits for it."""
         self.saving.result()
         self.guard(training)
-        logs, taken = self.folder.positions(), training.snapshot(rows)
+        logs, taken = self.folder.positions(), training.ending() if last else training.snapshot()
         extra = {
             "logs": logs,
             "counters": taken.counters,
             **({"owed": self.owed} if any(self.owed.values()) else {}),
         }
-        self.saving = self.writer.submit(self.write, taken, extra, rows)
+        self.saving = self.writer.submit(self.write, taken, extra, last)
         self.saved = time.monotonic()
 
-    def write(self, taken: Snapshot, extra: dict[str, Any], rows: bool) -> None:
+    def write(self, taken: Snapshot, extra: dict[str, Any], last: bool) -> None:
         extra["sha256"] = self.folder.digests(extra["logs"])
         checkpoint.save(
             self.folder.checkpoint,
             taken.counters["tick"],
             taken.arrays(),
             extra,
-            taken.rows() if rows else None,
+            None if last else taken.rows(),
             oldest=taken.span[1] - self.plan.capacity,
         )
 
