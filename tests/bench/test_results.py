@@ -269,7 +269,7 @@ def test_verdicts_on_spr_are_by_the_band_of_as_many_runs(folder):
     low, high = paper.band("SPR", "pong", 4)
     assert found["pong"] == {
         "task": "pong",
-        "seeds": "4",
+        "runs": "4",
         "ours": "-6.00 ± 1.63",
         "normalised": "0.42",
         "paper": "-5.40",
@@ -401,7 +401,7 @@ def test_what_a_run_did_not_tell_is_a_dash_and_the_other_seeds_have_their_q_erro
     rows = [row | {"wall_clock_s": ""} if row["seed"] > "1" else row for row in table(out / "atari.csv")]
     results._write(out / "atari.csv", rows)
     found = build(out)
-    assert cells(found["Q error"])["pong"]["seeds"] == "2"
+    assert cells(found["Q error"])["pong"]["runs"] == "2"
     origins = [
         line for line in found["Where the numbers come from"].splitlines() if line.startswith("| pong")
     ]
@@ -417,9 +417,19 @@ def test_pages_of_what_cannot_be_compared_are_refused(tmp_path, capsys):
     facts = FACTS | {"commit": "d" * 40}
     a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b", facts=facts)
     add(tmp_path / "out", a, b)
-    assert "seed 0 of two commits" in refused(capsys, "page", "--results", tmp_path / "out")
+    assert "the same score of seed 0 by two commits" in refused(capsys, "page", "--results", tmp_path / "out")
     add(tmp_path / "two", a, make_run(tmp_path / "c", seeds=(5,), config={"kind": "Config", "rate": 0.2}))
     assert "scores of configs" in refused(capsys, "page", "--results", tmp_path / "two")
+
+
+def test_a_seed_that_two_versions_trained_is_two_runs(tmp_path):
+    """So that nobody can choose the version that scored better."""
+    later = make_run(tmp_path / "b", mean=[4.0, 6.0], facts=FACTS | {"commit": "d" * 40})
+    add(tmp_path / "results", make_run(tmp_path / "a"), later)
+    found = build(tmp_path / "results")
+    row = cells(found["VCR against the paper"])["pong"]
+    assert row["runs"] == "4" and row["ours"].startswith("5.00 ± 4.16")  # of 0, 10, 4 and 6
+    assert cells(found["Q error"])["pong"]["runs"] == "4"
 
 
 def test_the_page_in_docs_is_that_of_the_results():

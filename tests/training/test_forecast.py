@@ -9,9 +9,9 @@ from vcrl.training.engine import engine_of
 from vcrl.training.plan import make_plan
 
 
-def asked(method, task, out, always=False, **changes):
+def asked(method, task, out, always=False, behind=0, **changes):
     plan = make_plan(method, task, seeds=[0], changes=changes)
-    return list(f.outlook(plan, engine_of(plan).lifted, out, always))
+    return list(f.outlook(plan, engine_of(plan).lifted, out, always, behind))
 
 
 def test_hours_on_a_cpu_are_announced_with_what_to_do(monkeypatch, tmp_path):
@@ -22,6 +22,10 @@ def test_hours_on_a_cpu_are_announced_with_what_to_do(monkeypatch, tmp_path):
     (told,) = asked("rainbow", "pong", tmp_path)
     assert f"no GPU found: about {hours:.1f} h, by two CPU cores and the speed of this CPU." in told
     assert "jax[cuda13]" in told and "vcrl demo" in told
+    # Of what is left: half the steps, or nothing but the games.
+    (told,) = asked("rainbow", "pong", tmp_path, behind=50_000)
+    assert f"about {2 * (30 + 100 + 2 * 50_000 * 0.03 + 600) / 3600:.1f} h" in told
+    assert asked("rainbow", "pong", tmp_path, always=True, behind=100_000)[0].startswith("about 21 min, by")
 
 
 def test_other_settings_are_forecast_by_their_arithmetic(monkeypatch, tmp_path):
@@ -32,6 +36,7 @@ def test_other_settings_are_forecast_by_their_arithmetic(monkeypatch, tmp_path):
     assert 2.5e9 < counted < 4e9
     monkeypatch.setattr(f, "speed", lambda: 100e9)
     (told,) = asked("rainbow", "pong", tmp_path, hidden=255)
+    assert asked("rainbow", "pong", tmp_path, behind=100_000, hidden=255) == []
     assert f"about {2 * 98_000 * counted / 60e9 / 3600:.1f} h, by the arithmetic of learning" in told
 
 

@@ -1,6 +1,7 @@
 """The page of results: docs/results.md and its figures, made from the tables in results/ and from nothing else."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,12 +19,12 @@ from vcrl.runs.files import write_atomic, writing
 
 NOTES = "results-notes.md"
 IMAGINED, REAL = "q_error/imagined", "q_error/real"
-FEW = 4  # seeds; three of one method lie all above three of another by chance in 1 of 10 cases, either way counted
+FEW = 4  # runs; three of one method lie all above three of another by chance in 1 of 10 cases, either way counted
 Lines = list[str]
 
 
 class Cell(NamedTuple):
-    """One method on one task: its seeds in order."""
+    """One method on one task: a row for every run of a seed, in order."""
 
     task: str
     method: str
@@ -89,7 +90,8 @@ def text(folder: Path, docs: Path, suites: Sequence[Suite]) -> str:
         "",
         "<!-- Written by `python -m vcrl.bench.results page`: edit results-notes.md, not this page. -->",
         "",
-        "A score is the mean raw score of a seed's final evaluation ([protocol.md](protocol.md)); no seed is left out.",
+        "A score is the mean raw score of a seed's final evaluation ([protocol.md](protocol.md)). No run is left",
+        "out; a seed that two versions trained is two runs.",
         "Published numbers come from the VCR paper and from 100 runs a game of SPR, DER and CURL released with rliable",
         "(sources in `src/vcrl/bench/data`). Everything else on this page is computed from "
         + " and ".join(f"[{s.name}.csv]({tables}/{s.name}.csv)" for s in suites)
@@ -131,12 +133,13 @@ def _suite(folder: Path, name: str) -> Suite:
     cells = [Cell(t, m, grouped[t, m]) for t, m in sorted(grouped, key=lambda k: (k[0], order.index(k[1])))]
     for cell in cells:
         configs = sorted({row["config_hash"] for row in cell.rows})
-        seeds = [row["seed"] for row in cell.rows]
         what = f"{path}: {cell.task}, {cell.method} has"
         if len(configs) > 1:
             raise UserError(f"{what} scores of configs {' and '.join(configs)}: keep those of one")
-        if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
-            raise UserError(f"{what} seed {twice[0]} of two commits: keep one of them")
+        # Trained anew by another version, a seed is another run wherever the two round differently; else it is one.
+        same = Counter((row["seed"], row["score"]) for row in cell.rows)
+        if twice := [seed for (seed, _), count in same.items() if count > 1]:
+            raise UserError(f"{what} the same score of seed {twice[0]} by two commits: keep one of them")
     curves: dict[str, dict[str, dict[str, Curve]]] = {}
     measured: dict[tuple[str, ...], dict[int, Row]] = {}
     for row in tables.q_error:
@@ -279,18 +282,18 @@ def _section(suite: Suite) -> Lines:
 
 
 RUNS_NOTE = """\
-Ours: mean ± standard deviation over seeds; normalised: random play is 0, a human 1. Range: the central 95% of means of
-as many published runs as we have seeds, redrawn from 100 runs. Below or above means that fewer than 1 in 40 such means
+Ours: mean ± standard deviation over runs; normalised: random play is 0, a human 1. Range: the central 95% of means of
+as many published runs as we have, redrawn from 100 runs. Below or above means that fewer than 1 in 40 such means
 is as low or as high; in 20 games one is expected outside by chance."""
 PAPER_NOTE = """\
-Single runs of {name} are not among the published ones. The range is where, judged by our seeds, the mean of {runs}
+Single runs of {name} are not among the published ones. The range is where, judged by our runs, the mean of {runs}
 further runs would lie in 95 of 100 cases (Student's t). Inside: the paper's mean of {runs} runs lies in it; otherwise
-ours is below or above the paper's. Few seeds make a wide range, so "inside" with few seeds says little."""
+ours is below or above the paper's. Few runs make a wide range, so "inside" with few runs says little."""
 BOTH_NOTE = """\
-Difference of the means of normalised scores, with its 95% bootstrap interval over seeds; undecided where the interval
-holds 0. With fewer than four seeds of either nothing is judged: so few lie apart by chance too often."""
+Difference of the means of normalised scores, with its 95% bootstrap interval over runs; undecided where the interval
+holds 0. With fewer than four runs of either nothing is judged: so few lie apart by chance too often."""
 ERROR_NOTE = """\
-At the last measurement: interquartile mean over the seeds that were measured with its 95% bootstrap interval, in the
+At the last measurement: interquartile mean over the runs that were measured with its 95% bootstrap interval, in the
 units of the learner's reward. Real and imagined errors divide by different counts ([protocol.md](protocol.md)):
 compare down a column, not across."""
 ORIGIN_NOTE = """\
@@ -359,7 +362,7 @@ def _ours(cells: Sequence[Cell]) -> list[Column]:
     ours = [told + r" \*" * mark for told, mark in zip(spread, marked, strict=True)]
     return [
         Column("task", [cell.task for cell in cells], False),
-        Column("seeds", [str(len(cell.rows)) for cell in cells], True),
+        Column("runs", [str(len(cell.rows)) for cell in cells], True),
         Column("ours", ours, True),
         Column("normalised", [_score(float(cell.normalised.mean()), 2) for cell in cells], True),
     ]
@@ -419,7 +422,7 @@ def _error_table(suite: Suite) -> str:
         [
             Column("task", [task for task, _, _ in rows], False),
             Column("method", [method for _, method, _ in rows], False),
-            Column("seeds", [str(len(curve.values)) for curve in any_of], True),
+            Column("runs", [str(len(curve.values)) for curve in any_of], True),
             Column("agent steps", [f"{int(curve.steps[-1]):,}" for curve in any_of], True),
             Column("imagined", [_last(kinds.get(IMAGINED)) for _, _, kinds in rows], True),
             Column("real", [_last(kinds.get(REAL)) for _, _, kinds in rows], True),

@@ -149,9 +149,8 @@ def _timed(job: Job, clock: Clock) -> Job:
     job = replace(job, memory=len(job.seeds) * _held(what, clock))
     if job.done:
         return job
-    whole, source = clock.forecast(what.room, what.method, what.task, len(job.seeds), what.budget)
-    left = whole * (1 - min(job.agent_steps / what.budget, 1))
-    return replace(job, seconds=left, source=source)
+    left = clock.forecast(what.room, what.method, what.task, len(job.seeds), what.budget, job.agent_steps)
+    return replace(job, seconds=left.seconds, source=left.source)
 
 
 def existing(ask: Ask, what: Scouted) -> list[Job]:

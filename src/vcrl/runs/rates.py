@@ -25,9 +25,9 @@ class Rate(NamedTuple):
 
 
 # By suite, device, and the heaviest part of a method: the value terms, a transition model, neither. On a GPU a line
-# through updates at 1 and 10 seeds on one H200: those of `vcr` in docs/performance.md, the others in proportion by the
-# README's table. What an agent step costs besides, and evaluating: a loop of the same mathematics on that machine. On
-# CPUs two cores were measured. Updates of DMControl have 1.0, 1.3 and 1.6 TFLOP as the compiler counts them: `vcr`
+# through updates at 1 and 10 seeds on one H200: those of `vcr` in docs/performance.md, the others in proportion to it
+# as in an earlier version. What an agent step costs besides, compiling and evaluating: trainings there. On CPUs two
+# cores were measured. Updates of DMControl have 1.0, 1.3 and 1.6 TFLOP as the compiler counts them: `vcr`
 # takes an H200 9.7 ms (`benchmarks/step.py`) and two CPU cores 9 s, the others are put in proportion.
 H200 = "one H200"
 CORES = "two CPU cores"
@@ -35,9 +35,9 @@ COUNTED = "arithmetic alone"
 CORES_SPEED = 260e9  # operations a second of those two cores in a matrix product: `speed()` there
 SMALL = 1e9  # bytes of a GPU of which much is what any run takes, however few its seeds
 KNOWN: dict[tuple[str, str, str], Rate] = {
-    ("atari", "gpu", "plain"): Rate(60, 2e-3, (0.50e-3, 0.02e-3), 24, H200),
-    ("atari", "gpu", "model"): Rate(90, 2e-3, (0.65e-3, 0.12e-3), 24, H200),
-    ("atari", "gpu", "values"): Rate(120, 2e-3, (0.82e-3, 0.19e-3), 24, H200),
+    ("atari", "gpu", "plain"): Rate(60, 0.6e-3, (0.56e-3, 0.02e-3), 24, H200),
+    ("atari", "gpu", "model"): Rate(60, 0.6e-3, (0.74e-3, 0.12e-3), 24, H200),
+    ("atari", "gpu", "values"): Rate(60, 0.6e-3, (0.93e-3, 0.19e-3), 24, H200),
     ("atari", "cpu", "plain"): Rate(30, 2e-3, (0.0, 0.03), 600, CORES),
     ("atari", "cpu", "model"): Rate(60, 2e-3, (0.0, 0.06), 600, CORES),
     ("atari", "cpu", "values"): Rate(60, 2e-3, (0.0, 0.09), 600, CORES),
@@ -81,11 +81,15 @@ def weight(config: Config) -> str:
     return "model" if terms.spr or more else "plain"
 
 
-def table_seconds(room: str, device: str, method: str, task: str, seeds: int, steps: int) -> float:
+def table_seconds(
+    room: str, device: str, method: str, task: str, seeds: int, steps: int, behind: int = 0
+) -> float:
+    """From `behind` agent steps to the end of so many, and the games that follow."""
     rate, config = known(room, device, method, task), resolved(method, room, task)
     base, more = rate.update
-    updates = config.updates_per_step * max(0, steps - config.learn_start)
-    return rate.start + steps * rate.step + updates * (base + seeds * more) + seeds * rate.evaluation
+    learning = max(0, steps - max(behind, config.learn_start))
+    updates = config.updates_per_step * learning * (base + seeds * more)
+    return rate.start + (steps - behind) * rate.step + updates + seeds * rate.evaluation
 
 
 class Clock:
@@ -99,9 +103,12 @@ class Clock:
         self._factors: dict[tuple[str, str], tuple[int, float]] = {}
         self._sizes: dict[tuple[str, str], float | None] = {}
 
-    def forecast(self, room: str, method: str, task: str, seeds: int, steps: int) -> Forecast:
+    def forecast(
+        self, room: str, method: str, task: str, seeds: int, steps: int, behind: int = 0
+    ) -> Forecast:
+        """Of a run of so many agent steps, or of what is left of it."""
         runs, factor = self._measured(room, method)
-        seconds = factor * table_seconds(room, self.device, method, task, seeds, steps)
+        seconds = factor * table_seconds(room, self.device, method, task, seeds, steps, min(behind, steps))
         if runs:
             return Forecast(seconds, f"{runs} finished {'run' if runs == 1 else 'runs'} here")
         source = known(room, self.device, method, task).source

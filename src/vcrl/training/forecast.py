@@ -21,9 +21,12 @@ SHARE = 0.6  # of the speed of a plain matrix product that an update reaches on 
 LONG = 3600.0  # seconds below which nobody needs a warning
 
 
-def outlook(plan: Plan, lifted: Lifted, out: Path, always: bool = False) -> Iterator[str]:
-    """How long it will take, where that is long, a GPU's, or asked for; and what would make it shorter."""
-    told, cpu = forecast(plan, lifted, out), jax.default_backend() == "cpu"
+def outlook(plan: Plan, lifted: Lifted, out: Path, always: bool = False, behind: int = 0) -> Iterator[str]:
+    """How long it will take, or what is left of it behind so many agent steps; and what would make it shorter.
+
+    Said where that is long, a GPU's, or asked for.
+    """
+    told, cpu = forecast(plan, lifted, out, behind), jax.default_backend() == "cpu"
     if told is not None and cpu and told.seconds > LONG:
         yield (
             f'no GPU found: {told}. With an NVIDIA GPU: pip install "jax[cuda13]". '
@@ -35,7 +38,7 @@ def outlook(plan: Plan, lifted: Lifted, out: Path, always: bool = False) -> Iter
         yield f"without kernels for convolutions an update takes longer: {why}"
 
 
-def forecast(plan: Plan, lifted: Lifted, out: Path) -> Forecast | None:
+def forecast(plan: Plan, lifted: Lifted, out: Path, behind: int = 0) -> Forecast | None:
     """By finished runs of the method in `out`, else by what was measured elsewhere; None where nobody knows.
 
     With other settings than the method's, or in an environment of the user's, from the products in an update and the
@@ -43,11 +46,13 @@ def forecast(plan: Plan, lifted: Lifted, out: Path) -> Forecast | None:
     """
     device, suite = "cpu" if jax.default_backend() == "cpu" else "gpu", plan.task.suite
     if suite in SUITES and plan.config == library.resolve(plan.method, suite, plan.task.name):
-        return Clock(out, device).forecast(suite, plan.method, plan.task.name, len(plan.seeds), plan.budget)
+        return Clock(out, device).forecast(
+            suite, plan.method, plan.task.name, len(plan.seeds), plan.budget, behind
+        )
     # With small pictures products are not what takes the time.
     if device == "gpu" or plan.task.spec.frame[0] * plan.task.spec.frame[1] < 64 * 64:
         return None
-    updates = max(0, plan.budget - plan.config.learn_start) * plan.config.updates_per_step
+    updates = max(0, plan.budget - max(behind, plan.config.learn_start)) * plan.config.updates_per_step
     return Forecast(updates * flop(plan, lifted) / (SHARE * speed()), "the arithmetic of learning")
 
 

@@ -165,7 +165,7 @@ def train_plan(
         RunFolder.open(path, plan.identity | {"facts": here}) as folder,
         Console(f"{plan.method} {plan.task.name}", plan.seeds, plan.budget, log) as console,
     ):
-        for line in [sizes(plan), *folder.mended, *([] if done else ahead(plan, Path(out)))]:
+        for line in [sizes(plan), *folder.mended, *([] if done else ahead(plan, Path(out), path))]:
             console.line(line)
         if not done:
             folder.ran_on(hardware(here))
@@ -197,11 +197,12 @@ def sizes(plan: Plan) -> str:
     )
 
 
-def ahead(plan: Plan, out: Path, always: bool = False) -> Iterator[str]:
-    """What this computer draws pictures with, where it has to, and how long it may take."""
+def ahead(plan: Plan, out: Path, path: Path, always: bool = False) -> Iterator[str]:
+    """What this computer draws pictures with, where it has to, and how long it may take from where it was saved."""
     if plan.task.suite == "dmc":
         yield rendering.choose().note
-    yield from outlook(plan, engine_of(plan).lifted, out, always)
+    behind = max(checkpoint.generations(path / "checkpoint"), default=0)
+    yield from outlook(plan, engine_of(plan).lifted, out, always, behind)
 
 
 def preview(plan: Plan, out: Path, resume: str = "auto") -> list[str]:
@@ -213,7 +214,7 @@ def preview(plan: Plan, out: Path, resume: str = "auto") -> list[str]:
     check_memory(plan, engine_of(plan))
     saved = checkpoint.generations(path / "checkpoint")
     there = f"would continue from {saved[-1]:,} agent steps" if saved else "would begin"
-    return [sizes(plan), *ahead(plan, out, always=True), f"{there}: {path}"]
+    return [sizes(plan), *ahead(plan, out, path, always=True), f"{there}: {path}"]
 
 
 def check_resume(path: Path, resume: str) -> None:
