@@ -83,7 +83,8 @@ def compiled(options: Options) -> tuple[Any, str]:
     engine.keep_compiled = lambda: None
     plan = make_plan(options.method, options.task, range(options.seeds))
     lifted, seeds = engine.engine_of(plan).lifted, np.arange(options.seeds, dtype=np.int32)
-    state, replay = jax.eval_shape(lifted.init, seeds), jax.eval_shape(lifted.empty, seeds)
+    state = jax.tree.leaves(jax.eval_shape(lifted.init, seeds))
+    replay = jax.eval_shape(lifted.empty, seeds)
     spec, stack = plan.task.spec, plan.config.observation.stack
     obs = np.zeros((options.seeds, *spec.frame[:2], spec.frame[2] * stack), np.uint8)
     given = {

@@ -53,7 +53,7 @@ def learn(engine: Engine, training: Training) -> Any:
 def arguments(training: Training) -> tuple[Any, ...]:
     """Those of `Lifted.learn`."""
     spec = training.lanes.env.spec
-    return training.state, training.replay, no_row(spec, len(training.seeds)), training.now, training.seeds
+    return training.arrays, training.replay, no_row(spec, len(training.seeds)), training.now, training.seeds
 
 
 def filled(empty: rp.Replay, spec: EnvSpec, different: int = 300) -> rp.Replay:

@@ -131,6 +131,25 @@ def test_the_updates_of_a_step_follow_the_clock_and_bring_its_row_once(once):
     assert not same(told[0], told[1]) and not same(told[1], told[2])
 
 
+def test_a_state_may_come_as_the_list_of_its_arrays(once):
+    """And goes back as it came, which is how a training asks: the same arrays, in the order of the tree."""
+    obs, row = np.zeros((3, 16, 16, 2), np.uint8), packed(rows(30, 3))
+    ends, actions = [], []
+    for form in (lambda state: state, jax.tree.leaves):
+        state, replay = filled(once)
+        obs[:, 3:9, 5] = 200
+        actions.append(
+            [np.asarray(once.act(form(state), obs, now(t, 0, 30), SEEDS)[0]) for t in range(60, 70)]
+        )
+        learned, _, metrics = once.learn(form(state), replay, row, now(50, 0, 31, True), SEEDS)
+        ends.append(copied((learned, metrics)))
+    (tree, told), (arrays, told_again) = ends
+    assert isinstance(arrays, list) and same(tree, arrays) and same(told, told_again)
+    assert not same(copied(once.init(SEEDS)), arrays)
+    np.testing.assert_array_equal(*actions)
+    assert len(np.unique(actions)) > 1
+
+
 def test_on_a_gpu_a_call_makes_two_updates(once, monkeypatch):
     """As two calls would: a row is stored once, the clock goes on, each update tells its metrics."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")

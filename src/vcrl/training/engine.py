@@ -62,15 +62,23 @@ class Training:
 
         The row of the step before goes into the replay with the first of them.
         """
-        # Sent once, though every call takes it.
-        given, told = jax.device_put(row), list[Metrics]()
+        told = list[Metrics]()
         while len(told) < updates:
-            self.state, self.replay, metrics = self.lifted.learn(
-                self.state, self.replay, given, self.now if told else moment, self.seeds
+            self.arrays, self.replay, metrics = self.lifted.learn(
+                self.arrays, self.replay, row, self.now if told else moment, self.seeds
             )
             self.updates += len(metrics)
             told += metrics
         return told
+
+    @property
+    def state(self) -> Any:
+        """What learns, of all seeds. Between the calls of a step it is kept as the list of its arrays."""
+        return jax.tree.unflatten(self._structure, self.arrays)
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.arrays, self._structure = jax.tree.flatten(state)
 
     def close(self) -> None:
         try:

@@ -61,7 +61,8 @@ def flop(plan: Plan, lifted: Lifted) -> float:
     seeds = jax.ShapeDtypeStruct((len(plan.seeds),), jnp.int32)
     state, replay = jax.eval_shape(lifted.init, seeds), jax.eval_shape(lifted.empty, seeds)
     row = no_row(plan.task.spec, len(plan.seeds))
-    traced = lifted.learn.trace(state, replay, row, now(0, 0, 0), np.array(plan.seeds, np.int32))  # type: ignore
+    given = (jax.tree.leaves(state), replay, row, now(0, 0, 0), np.array(plan.seeds, np.int32))
+    traced = lifted.learn.trace(*given)  # type: ignore
     return products(traced.jaxpr.jaxpr) / len(traced.out_info[2])  # a call may make several
 
 

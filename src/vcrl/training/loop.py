@@ -83,7 +83,7 @@ def tick(plan: Plan, engine: Engine, training: Training) -> tuple[list[Metrics] 
     lifted, lanes = engine.lifted, training.lanes
     if plan.task.spec.fixed and lanes.pad.all():
         bring(plan, training, lanes.turn())
-    chosen, now = lifted.act(training.state, lanes.obs, training.now, training.seeds)
+    chosen, now = lifted.act(training.arrays, lanes.obs, training.now, training.seeds)
     metrics = learned = None
     if training.tick >= engine.agent.learn_start:
         row, training.newest = training.newest or no_row(plan.task.spec, len(plan.seeds)), None
