@@ -1,18 +1,21 @@
-"""What an evaluation costs: all games of all seeds at once, played by an untrained agent.
+"""What an evaluation costs: all games of all seeds at once.
 
     python benchmarks/evaluation.py                                       100 games of one seed, 200 steps each
     python benchmarks/evaluation.py --seeds 10 --task pong --limit 1000   as a table of ten seeds is scored
+    python benchmarks/evaluation.py --run runs/atari/vcr/pong/0-9-...     with the nets that a run has saved
 
-An untrained agent may play for ever, so `--limit` cuts every game at that many agent steps. Time is taken inside the
-project's own `evaluate.play`: in the emulators' `step`; in the policy and its stacks, once its input is ready; in
-transfer, which is the rest of choosing actions: frames to the device, actions back. What is left is resetting and
-counting.
+Without `--run` the agent is untrained and may play for ever, so `--limit` cuts every game at that many agent steps.
+Games of Atari that recall where others have been (`envs/recall.py`) are compared with games that are played in full,
+and must be the same. Time is taken inside the project's own `evaluate.play`: in the emulators' `step`; in the policy
+and its stacks, once its input is ready; in transfer, which is the rest of choosing actions: frames to the device,
+actions back. What is left is resetting and counting.
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -23,7 +26,8 @@ import tyro
 from vcrl.envs.workers import Workers, cores
 from vcrl.training import evaluate
 from vcrl.training.engine import engine_of
-from vcrl.training.plan import make_plan
+from vcrl.training.plan import Plan, make_plan
+from vcrl.training.run import load_run
 
 
 @dataclass
@@ -33,6 +37,7 @@ class Options:
     task: str = "breakout"
     method: str = "vcr"
     limit: int = 200
+    run: Path | None = None  # whose nets play, each game to its end; instead of method, task and limit
 
 
 class Stopwatch(defaultdict[str, float]):
@@ -52,12 +57,28 @@ class Stopwatch(defaultdict[str, float]):
 
 
 def main(options: Options) -> None:
-    plan = make_plan(options.method, options.task, seeds=range(options.seeds))
-    plan = replace(plan, protocol=replace(plan.protocol, horizon=options.limit))
-    lifted, watch = engine_of(plan).lifted, Stopwatch(float)
-    state = lifted.init(np.array(plan.seeds, np.int32))
-    began = time.perf_counter()
-    with evaluate.field(plan, lifted.play, options.games) as ground:
+    if options.run is not None:
+        run = load_run(options.run)
+        plan = replace(run.plan, seeds=run.plan.seeds[: options.seeds])
+        state = jax.tree.map(lambda x: x[: options.seeds], run.state)
+    else:
+        plan = make_plan(options.method, options.task, seeds=range(options.seeds))
+        plan = replace(plan, protocol=replace(plan.protocol, horizon=options.limit))
+        state = engine_of(plan).lifted.init(np.array(plan.seeds, np.int32))
+    told = f"{plan.method} on {plan.task.name}, {len(plan.seeds)} seeds x {options.games} games"
+    print(f"{told}; {jax.devices()[0].device_kind}, {cores()} cores")
+    ways = (False, True) if plan.task.recall else (False,)
+    found = [measured(plan, state, options.games, recall) for recall in ways]
+    games = [[(g.finished, g.actions.tobytes()) for mine in played for g in mine] for played in found]
+    if len(ways) > 1:
+        print("the same games" if games[0] == games[1] else "THE GAMES DIFFER")
+
+
+def measured(plan: Plan, state: Any, games: int, recall: bool) -> list[list[evaluate.Played]]:
+    lifted, watch, began = engine_of(plan).lifted, Stopwatch(float), time.perf_counter()
+    if not recall:
+        plan = replace(plan, task=replace(plan.task, recall=None))
+    with evaluate.field(plan, lifted.play, games) as ground:
         built, began = time.perf_counter() - began, time.perf_counter()
         compile_all(ground, state)
         compiled = time.perf_counter() - began
@@ -67,22 +88,22 @@ def main(options: Options) -> None:
         choose = watch.around("choosing", evaluate.Batch.act)
         with patch.object(ground.env, "step", step), patch.object(evaluate.Batch, "act", choose):
             began = time.perf_counter()
-            played = evaluate.play(ground, state, range(options.games))
+            played = evaluate.play(ground, state, range(games))
             seconds = time.perf_counter() - began
         where = "worker processes" if isinstance(ground.env, Workers) else "this process"
     lengths = [game.finished.length for mine in played for game in mine]
     ticks = max(lengths)
-    told = f"{options.method} {options.task}, {options.seeds} seeds x {options.games} games, limit {options.limit}"
-    print(f"{told}; {jax.devices()[0].device_kind}, {cores()} cores, lanes in {where}")
-    print(f"before it: lanes {built:.1f} s, compiling {compiled:.1f} s")
+    print(f"{'recalled' if recall else 'played in full'}, lanes in {where}")
+    print(f"  before it: lanes {built:.1f} s, compiling {compiled:.1f} s")
     print(
-        f"{seconds:.2f} s in all, {ticks} ticks, {sum(lengths)} agent steps, {seconds / ticks * 1e3:.2f} ms a tick"
+        f"  {seconds:.2f} s in all, {ticks} ticks, {sum(lengths)} agent steps, {seconds / ticks * 1e3:.2f} ms a tick"
     )
     parts = {name: watch[name] for name in ("emulator", "policy")}
     parts["transfer"] = watch["choosing"] - parts["policy"]
     parts["rest"] = seconds - sum(parts.values())
     for name, spent in parts.items():
-        print(f"  {name:9s} {spent:8.2f} s {spent / seconds:6.1%}")
+        print(f"    {name:9s} {spent:8.2f} s {spent / seconds:6.1%}")
+    return played
 
 
 def compile_all(ground: evaluate.Field, state: Any) -> None:

@@ -10,6 +10,7 @@ from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.envs.base import Arrays, Step, VecEnv
 from vcrl.envs.emulator import HORIZON, SIZE, Emulator, Rules, boot, minimal_actions, roms, version
+from vcrl.envs.recall import Map, Recaller
 from vcrl.envs.workers import spread
 
 FRAME = (SIZE, SIZE, 1)
@@ -24,12 +25,13 @@ ACTIONS = {
 
 
 class AtariEnv:
-    """A lane is one emulator. Lanes share nothing but the table of start states."""
+    """A lane is one emulator. Lanes share the table of start states, and their map where they recall."""
 
-    def __init__(self, lanes: int, game: str, rules: Rules):
+    def __init__(self, lanes: int, game: str, rules: Rules, recall: bool = False):
         rom = game.replace("-", "_")
-        self.lanes, self._emulators = lanes, [Emulator(rom, rules) for _ in range(lanes)]
-        self.spec = spec_of(len(self._emulators[0].actions))
+        make = partial(Recaller, Map(rom, rules, lanes)) if recall else partial(Emulator, rom, rules)
+        self._emulators: list[Emulator | Recaller] = [make() for _ in range(lanes)]
+        self.lanes, self.spec = lanes, _spec(game)
         # One lane after the other writes into these; what is handed out is a copy.
         self._frame = np.zeros((lanes, *FRAME), np.uint8)
         self._reward = np.zeros(lanes, np.float32)
@@ -79,8 +81,26 @@ def spec_of(actions: int) -> EnvSpec:
 
 def make(lanes: int, game: str, protocol: Protocol, training: bool) -> VecEnv:
     """Lanes over the cores of this machine. A lost life ends the learner's episodes, and no evaluation's."""
-    rules = Rules(lives=training, horizon=protocol.horizon or HORIZON, sticky=protocol.sticky)
-    return spread(partial(AtariEnv, game=game, rules=rules), spec_of(actions_of(game)), lanes)
+    return spread(partial(AtariEnv, game=game, rules=_rules(protocol, training)), _spec(game), lanes)
+
+
+def make_recalling(lanes: int, game: str, protocol: Protocol) -> VecEnv:
+    """The same for evaluations, with less work: lanes recall where others have been.
+
+    Neighbours, who play for the same seed, are kept together.
+    """
+    if protocol.sticky:
+        return make(lanes, game, protocol, False)
+    fresh = partial(AtariEnv, game=game, rules=_rules(protocol, False), recall=True)
+    return spread(fresh, _spec(game), lanes, together=True)
+
+
+def _rules(protocol: Protocol, training: bool) -> Rules:
+    return Rules(lives=training, horizon=protocol.horizon or HORIZON, sticky=protocol.sticky)
+
+
+def _spec(game: str) -> EnvSpec:
+    return spec_of(actions_of(game))
 
 
 def plain(name: str) -> str | None:

@@ -37,7 +37,8 @@ class Rules(NamedTuple):
 
 
 class Start(NamedTuple):
-    state: Any  # of ALE
+    state: bytes
+    lives: int
     frame: np.ndarray  # SIZE x SIZE
 
 
@@ -60,11 +61,9 @@ class Emulator:
 
     def reset(self, seed: np.uint64, out: np.ndarray) -> None:
         """A new game: one of the power-ups and 1 to 30 frames of doing nothing, drawn by the seed."""
-        many = np.array([POWER_UPS if self.rom in REMEMBER else 1, NOOPS])
-        variant, noops = chance.below(many, np.full(2, seed, np.uint64), np.zeros(2), np.arange(2))
-        start = starts(self.rom, int(variant))[noops]
-        self._restore(start.state)
-        self.lives, self.steps, self.held, self.seed = self.ale.lives(), 0, 0, seed
+        start = start_of(self.rom, seed)
+        self.go(start.state)
+        self.lives, self.steps, self.held, self.seed = start.lives, 0, 0, seed
         out[...] = start.frame
 
     def step(self, action: int, out: np.ndarray) -> Came:
@@ -93,14 +92,15 @@ class Emulator:
         return self.ale.cloneState(include_rng=True).serialize(), own
 
     def load(self, state: bytes, own: np.ndarray) -> None:
-        self._restore(parse(state))
+        self.go(state)
         self.lives, self.steps, self.held = (int(x) for x in own[:3])
         self.seed = np.uint64(own[3])
 
-    def _restore(self, state: Any) -> None:
+    def go(self, state: bytes) -> None:
+        """To a state of ALE's; our own counters stay as they are."""
         # An emulator that has not run a frame since its own reset carries a flag that no state holds; Q*bert shows it.
         self.ale.act(0)
-        self.ale.restoreState(state)
+        self.ale.restoreState(ale_library().ALEState(state))
 
     def _act(self, action: int, frame: int = 0) -> Any:
         """Play one frame; under sticky actions the one before may be held instead, decided by seed and time."""
@@ -119,6 +119,13 @@ class Emulator:
         return sticky
 
 
+def start_of(rom: str, seed: np.uint64) -> Start:
+    """Where the game of this seed begins."""
+    many = np.array([POWER_UPS if rom in REMEMBER else 1, NOOPS])
+    variant, noops = chance.below(many, np.full(2, seed, np.uint64), np.zeros(2), np.arange(2))
+    return starts(rom, int(variant))[noops]
+
+
 @cache
 def starts(rom: str, variant: int) -> list[Start]:
     """States after 1, 2, ... 30 frames of doing nothing. Loading a ROM takes 0.1 s, restoring a state a thousandth."""
@@ -132,7 +139,7 @@ def starts(rom: str, variant: int) -> list[Start]:
         ale.getScreenGrayscale(screen)
         frame = np.zeros((SIZE, SIZE), np.uint8)
         shrink(screen, frame)
-        found.append(Start(ale.cloneState(include_rng=True), frame))
+        found.append(Start(ale.cloneState(include_rng=True).serialize(), lives, frame))
     return found
 
 
@@ -158,10 +165,6 @@ def shrink(screen: np.ndarray, out: np.ndarray) -> None:
     import cv2
 
     cv2.resize(screen, (SIZE, SIZE), dst=out, interpolation=cv2.INTER_LINEAR)
-
-
-def parse(state: bytes) -> Any:
-    return ale_library().ALEState(state)
 
 
 def ale_library() -> Any:

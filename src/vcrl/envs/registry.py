@@ -21,7 +21,8 @@ class Task:
     """Something to train on.
 
     `make` takes the number of lanes, the protocol, and whether it is for training: a protocol may end the learner's
-    episodes earlier than the game. `random_score` and `reference_score` stand for 0 and 1. Where pictures are rendered
+    episodes earlier than the game. `recall`, where it is there, makes lanes for evaluations that give what those of
+    `make` would, with less work. `random_score` and `reference_score` stand for 0 and 1. Where pictures are rendered
     for the purpose, `sized` gives the same task with pictures of another size.
     """
 
@@ -33,6 +34,7 @@ class Task:
     random_score: float | None = None  # of uniformly random actions
     reference_score: float | None = None  # the best possible, or a human's
     sized: Callable[[int], "Task"] | None = None
+    recall: Callable[[int, Protocol], VecEnv] | None = None
     see: Pictures | None = None  # what makes a frame of the environment's own observation
 
 
@@ -46,11 +48,16 @@ def _atari(game: str) -> Task:
     words = game.replace("-", " ").title()
     spec = atari.spec_of(atari.actions_of(game))
     scores = SCORES.get(game, (None, None))
-    return Task(game, "atari", f"{words}, Atari 2600", spec, partial(_make_atari, game), *scores)
+    make, recall = partial(_make_atari, game), partial(_recall_atari, game)
+    return Task(game, "atari", f"{words}, Atari 2600", spec, make, *scores, recall=recall)
 
 
 def _make_atari(game: str, lanes: int, protocol: Protocol, training: bool) -> VecEnv:
     return atari.make(lanes, game, protocol, training)
+
+
+def _recall_atari(game: str, lanes: int, protocol: Protocol) -> VecEnv:
+    return atari.make_recalling(lanes, game, protocol)
 
 
 def _dmc(task: str, size: int = 100) -> Task:

@@ -33,28 +33,37 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def spread(make: Callable[[int], VecEnv], spec: EnvSpec, lanes: int) -> VecEnv:
-    """Lanes over as many processes as pay: one core is left to whoever uses them.
+def spread(make: Callable[[int], VecEnv], spec: EnvSpec, lanes: int, together: bool = False) -> VecEnv:
+    """Lanes over as many processes as pay, neighbours together or apart: one core is left to whoever uses them.
 
     With a third core a single lane has a process of its own, too: a simulator holds Python's lock, for which the thread
     that asks a GPU for learning would have to wait. Where there is no GPU that costs 0.1 to 0.2 ms a step.
     """
     if cores() <= 2 or sys.platform == "win32":
         return make(lanes)
-    return Workers(make, spec, lanes, min(lanes, cores() - 1))
+    return Workers(make, spec, lanes, min(lanes, cores() - 1), together)
 
 
 class Workers:
     """A `VecEnv` whose lanes are dealt out to `count` processes like cards; `make` builds one hand.
 
-    Neighbours go to different processes: games that last long often lie side by side, being those of one seed.
+    Neighbours go to different processes: games that last long often lie side by side, being those of one seed. Where
+    neighbours have something to share, and are to be `together`, a hand is a stretch of lanes.
     """
 
-    def __init__(self, make: Callable[[int], VecEnv], spec: EnvSpec, lanes: int, count: int):
+    def __init__(
+        self,
+        make: Callable[[int], VecEnv],
+        spec: EnvSpec,
+        lanes: int,
+        count: int,
+        together: bool = False,
+    ):
         self.spec, self.lanes, self.news = spec, lanes, list[str]()
         self._make, self._file = make, memory()
         self._board = Board(self._file, spec, lanes, create=True)
-        self._hands = [slice(i, lanes, count) for i in range(count)]
+        edges = [i * lanes // count for i in range(count + 1)]
+        self._hands = [slice(*edges[i : i + 2]) if together else slice(i, lanes, count) for i in range(count)]
         # What every open game came from: a saved simulator or a seed, and the actions since.
         self._saved: Arrays | None = None
         self._from_seed = np.ones(lanes, bool)

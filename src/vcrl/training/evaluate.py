@@ -54,7 +54,9 @@ class Field(NamedTuple):
 @contextmanager
 def field(plan: Plan, act: Callable[..., Any], lanes: int, training: bool = False) -> Iterator[Field]:
     """`lanes` lanes a seed, by the rules of evaluation, or of training where episodes must be the learner's."""
-    env = plan.task.make(len(plan.seeds) * lanes, plan.protocol, training)
+    task, every = plan.task, len(plan.seeds) * lanes
+    recall = None if training else task.recall
+    env = recall(every, plan.protocol) if recall else task.make(every, plan.protocol, training)
     try:
         yield Field(plan, env, act)
     finally:
