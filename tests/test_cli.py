@@ -6,7 +6,9 @@ import sys
 import jax
 import pytest
 
-from vcrl.cli import main, parse_seeds
+from vcrl.cli import main
+from vcrl.commands.making import Train
+from vcrl.commands.words import parse_changes, parse_seeds
 from vcrl.core.errors import UserError
 from vcrl.runs import rates
 from vcrl.runs.folder import run_path
@@ -111,6 +113,12 @@ def test_seeds_that_are_no_numbers_too_many_or_none(text):
     with pytest.raises(UserError, match="0:5") as caught:
         parse_seeds(text)
     assert len(str(caught.value)) < 200
+
+
+def test_none_is_a_word_where_words_are_wanted_and_nothing_elsewhere():
+    words = ["--terms.vcr.others", "none", "--noise=none", "--terms.spr", "None", "--batch", "8"]
+    found = parse_changes(Train("vcr", "catch"), words)
+    assert found == {"terms.vcr.others": "none", "noise": None, "terms.spr": None, "batch": 8}
 
 
 def test_methods_diff_shows_exactly_what_differs(capsys):

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from vcrl.cli import parse_seeds
+from vcrl.commands.words import parse_seeds
 from vcrl.core.errors import UserError
 from vcrl.runs.folder import RunFolder, run_path
 

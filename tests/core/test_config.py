@@ -220,12 +220,6 @@ def test_what_is_typed_on_a_command_line(text: str, value: Any):
     assert type(found) is type(value)
 
 
-def test_none_is_a_word_where_words_are_wanted_and_nothing_elsewhere():
-    none = from_text("none")
-    assert change(FULL, "terms.vcr.others", none).terms.vcr.others == "none"
-    assert change(FULL, "noise", none).noise is None and change(FULL, "terms.vcr", none).terms.vcr is None
-
-
 def test_diff_is_empty_for_equals_and_shows_both_sides():
     assert diff(FULL, from_json(RainbowConfig, data())) == {}
     assert diff(PLAIN, change(PLAIN, "hidden", 1)) == {"hidden": (256, 1)}

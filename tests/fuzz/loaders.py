@@ -15,7 +15,7 @@ from vcrl.campaign import plan as campaign_plan
 from vcrl.campaign import progress
 from vcrl.campaign.ask import Ask
 from vcrl.campaign.child import Child, verdict
-from vcrl.cli import as_json
+from vcrl.commands.words import as_json
 from vcrl.envs import gym_config
 from vcrl.runs import checkpoint, verify
 from vcrl.runs.folder import RunFolder

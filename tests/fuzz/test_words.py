@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spoil import TEXTS, VALUES
 
-from vcrl.cli import COMMANDS, Train, main, parse_changes, parse_seeds
+from vcrl.cli import COMMANDS, main
+from vcrl.commands.making import Train
+from vcrl.commands.words import parse_changes, parse_seeds
 from vcrl.core.config import change, from_json, from_text, paths, to_json
 from vcrl.core.errors import UserError
 from vcrl.methods import library

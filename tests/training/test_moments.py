@@ -151,6 +151,15 @@ def test_who_stops_it_while_it_measures_waits_for_the_moments_that_are_gone(whol
     assert_same_files(often(tmp_path), whole)
 
 
+@pytest.fixture
+def at_a_terminal():
+    """Where a shell starts the tests behind itself, Ctrl-C is ignored from the start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("at_a_terminal")
 def test_who_does_not_wait_goes_on_from_the_checkpoint_before(whole, tmp_path, monkeypatch):
     often(tmp_path, halt=lambda now: now == 45)
     with monkeypatch.context() as patch:

@@ -113,11 +113,8 @@ def _change(config: T, names: list[str], value: Any, path: str, known: dict[str,
             raise UserError(f"setting '{path}' does not apply: {told}")
         value = _change(part, rest, value, path, known)
     else:
-        kind = typing.get_type_hints(type(config))[name]
-        if kind is str and value is None:
-            value = "none"  # as it was typed: there it is a word like others
         # A part is checked as JSON is: the same kind, the same fields.
-        value = from_json(kind, to_json(value), path)
+        value = from_json(typing.get_type_hints(type(config))[name], to_json(value), path)
     return dataclasses.replace(cast(Any, config), **{name: value})
 
 

@@ -1,0 +1,90 @@
+"""What commands have in common: reading what was typed, refusing what makes no sense, telling."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Protocol, runtime_checkable
+
+from vcrl.core.config import from_text, paths
+from vcrl.core.errors import UserError, unknown
+from vcrl.methods import library
+
+MOST_SEEDS = 10_000  # that anybody could mean
+
+
+@runtime_checkable
+class Command(Protocol):
+    def run(self, rest: list[str]) -> None: ...
+
+
+def parse_seeds(text: str) -> list[int]:
+    """0:5 -> 0, 1, 2, 3, 4; 0,3,7 -> those."""
+    try:
+        if ":" in text:
+            start, stop = text.split(":")
+            found = range(int(start or 0), int(stop))
+        else:
+            found = [int(part) for part in text.split(",")]
+        if 0 < len(found) <= MOST_SEEDS:
+            return list(found)
+        what = " has too many" if found else " has no seeds"
+    except (ValueError, OverflowError):
+        what = ""
+    raise UserError(f"--seeds {text[:80]}{what}: give a range such as 0:5 or a list such as 0,3,7")
+
+
+def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
+    """Flags tyro does not know are settings of the method, by dotted path."""
+    changes: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
+    for family in library.FAMILIES.values():
+        for name in family.methods:
+            leaves |= paths(family.resolve(name))
+    known = leaves.keys() | {p.rpartition(".")[0] for p in leaves}
+    words = iter(rest)
+    for word in words:
+        if not word.startswith("--"):
+            raise UserError(f"'{word}' is one argument too many: vcrl train METHOD TASK --flag value")
+        flag, equals, value = word.removeprefix("--").partition("=")
+        path = flag.replace("-", "_")
+        if path not in known:
+            # Settings are too many to list them all.
+            names = [f"--{name}" for name in flags(command) + sorted(known - {""})]
+            raise unknown(
+                "flag", f"--{flag}", names, whole="`vcrl train --help` and `vcrl methods NAME` list them."
+            )
+        if not equals:
+            value = next(words, None)
+            if value is None:
+                raise UserError(f"--{flag} needs a value")
+        # Where words are wanted, none is a word like others.
+        word_itself = value == "none" and isinstance(leaves.get(path), str)
+        changes[path] = value if word_itself else from_text(value)
+    return changes
+
+
+def bring(module: str | None) -> None:
+    if module is not None:
+        from vcrl.envs.gym_find import bring
+
+        bring(module, "which --module names")
+
+
+def refuse(command: Command, rest: list[str]) -> None:
+    if rest:
+        raise unknown("flag", rest[0], [f"--{name}" for name in [*flags(command), "help"]])
+
+
+def flags(command: Any) -> list[str]:
+    return [f.name.replace("_", "-") for f in fields(command)]
+
+
+def warn(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(f"vcrl: left out: {line}", file=sys.stderr)
+
+
+def as_json(value: Any) -> str:
+    import json
+
+    return json.dumps(value, indent=2, allow_nan=False)
