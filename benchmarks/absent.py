@@ -9,6 +9,10 @@ many of them are launched as one graph, what they work on, and how long the memo
 and writes (`us`). That is an estimate: what stays in the cache comes sooner, and an array that a kernel reads a part of
 is counted whole. Products are not tuned here as they would be there. Where seeds learn one after the other, as on
 cartpole-swingup, ask for one seed: what is in the loop over them is not counted.
+
+Kernels that do not wait for each other run side by side, so with one seed, whose kernels are as short as kernels get,
+what counts is how many have to wait for each other: `chain` says how many kernels of a piece lie on the longest way
+through the program, if each takes the time of its memory and WAIT besides.
 """
 
 import os
@@ -19,7 +23,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -43,6 +47,7 @@ os.environ["XLA_FLAGS"] = (
 jax.config.update("jax_platforms", "cpu")  # for what is computed on the way
 
 NAME, BANDWIDTH = "NVIDIA H200", 4.3e12  # bytes a second, as a copy there was measured
+WAIT = 2e-6  # seconds from the end of one kernel to the first result of one that waits for it; a guess
 # What the compiler asks about a GPU. Without a driver's version it would put no product into a graph.
 TARGET = f"""
 gpu_device_info {{
@@ -70,6 +75,7 @@ class Options:
     seeds: int = 10
     program: str = "learn"  # or "act"
     top: int = 0  # also print so many of the kernels that move most
+    show_chain: bool = False  # also print the longest chain, kernel by kernel
 
 
 def compiled(options: Options) -> tuple[Any, str]:
@@ -99,21 +105,46 @@ def compiled(options: Options) -> tuple[Any, str]:
     return program, f"{len(traced.out_info[2])} updates" if options.program == "learn" else "one step"
 
 
-def moved(text: str) -> dict[str, int]:
-    """Bytes that every operation reads and writes; of a replay, as much as comes out of it or goes in."""
-    shapes, found = dict[str, str](), dict[str, int]()
+class Operation(NamedTuple):
+    shape: str
+    kind: str
+    reads: list[str]  # names of other operations
+
+
+def operations(text: str) -> dict[str, Operation]:
+    """Those of a program by name, in an order in which they could run."""
     pattern = r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\(([^)]*)\)"
     # Every fifth operand has its number before it, as a comment.
-    text = re.sub(r"/\*.*?\*/", "", text[text.index("\nENTRY") :])
+    text, found = re.sub(r"/\*.*?\*/", "", text[text.index("\nENTRY") :]), dict[str, Operation]()
     for name, shape, kind, given in re.findall(pattern, text, re.MULTILINE):
-        shapes[name] = shape
-        if kind in NO_KERNEL:
-            continue
-        read = [shapes[x.strip().lstrip("%")] for x in given.split(",") if x.strip()]
-        written = _bytes(shape)
-        sizes = [min(_bytes(x), written) if _bytes(x) > REPLAY else _bytes(x) for x in read]
-        found[name] = sum(x for x in (written, *sizes) if x <= REPLAY)
+        read = (x.strip().lstrip("%") for x in given.split(","))
+        found[name] = Operation(shape, kind, [x for x in read if x in found])
     return found
+
+
+def moved(every: dict[str, Operation]) -> dict[str, int]:
+    """Bytes that every kernel reads and writes; of a replay, as much as comes out of it or goes in."""
+    found = dict[str, int]()
+    for name, (shape, kind, reads) in every.items():
+        if kind not in NO_KERNEL:
+            written, read = _bytes(shape), [_bytes(every[x].shape) for x in reads]
+            sizes = [min(x, written) if x > REPLAY else x for x in read]
+            found[name] = sum(x for x in (written, *sizes) if x <= REPLAY)
+    return found
+
+
+def chain(every: dict[str, Operation], traffic: dict[str, int]) -> list[str]:
+    """The kernels that have to wait for each other the longest, the first one first."""
+    until, before = dict[str, float](), dict[str, str | None]()
+    for name, (_, _, reads) in every.items():
+        before[name] = max(reads, key=until.__getitem__, default=None)
+        takes = WAIT + traffic[name] / BANDWIDTH if name in traffic else 0.0
+        until[name] = takes + max((until[x] for x in reads), default=0.0)
+    at, found = max(until, key=until.__getitem__, default=None), list[str]()
+    while at is not None:
+        found.append(at)
+        at = before[at]
+    return [x for x in reversed(found) if x in traffic]
 
 
 def _bytes(shape: str) -> int:
@@ -127,22 +158,29 @@ def main(options: Options) -> None:
     (path,) = Path(FOLDER.name).glob(f"*jit_{options.program}*.thunk_sequence_after_thunk_passes.txt")
     lines = (line.split() for line in path.read_text().splitlines() if not line.startswith(" "))
     launched = Counter(words[1] for words in lines if len(words) > 1)
-    pieces, traffic, each = Program(text), moved(text), defaultdict[str, list[int]](list)
+    pieces, every, each = Program(text), operations(text), defaultdict[str, list[int]](list)
+    traffic = moved(every)
     for name, size in traffic.items():
         each[pieces.piece(name)].append(size)
+    longest = chain(every, traffic)
+    waiting = Counter(pieces.piece(name) for name in longest)
     print(
         f"{NAME}, JAX {jax.__version__}: {options.program} of {options.method}, {options.seeds} seeds, {call} a call"
     )
-    print(f"{'piece':44s} {'kernels':>8s} {'MB':>8s} {'us':>7s}")
+    print(f"{'piece':44s} {'kernels':>8s} {'chain':>6s} {'MB':>8s} {'us':>7s}")
+
+    def row(piece: str, kernels: int, waiting: int, size: int) -> None:
+        print(f"{piece:44s} {kernels:8d} {waiting:6d} {size / 1e6:8.0f} {1e6 * size / BANDWIDTH:7.0f}")
+
     for piece, sizes in sorted(each.items(), key=lambda item: -sum(item[1])):
-        print(f"{piece:44s} {len(sizes):8d} {sum(sizes) / 1e6:8.0f} {1e6 * sum(sizes) / BANDWIDTH:7.0f}")
-    total = sum(traffic.values())
-    print(f"{'all':44s} {len(traffic):8d} {total / 1e6:8.0f} {1e6 * total / BANDWIDTH:7.0f}")
+        row(piece, len(sizes), waiting[piece], sum(sizes))
+    row("all", len(traffic), len(longest), sum(traffic.values()))
     print("launched one by one:", ", ".join(f"{n} {kind.removeprefix('k')}" for kind, n in launched.items()))
     print(f"works on {memory.temp_size_in_bytes / 1e9:.2f} GB")
-    for name, size in sorted(traffic.items(), key=lambda item: -item[1])[: options.top]:
+    shown = sorted(traffic, key=lambda name: -traffic[name])[: options.top]
+    for name in shown + (longest if options.show_chain else []):
         stack = " < ".join(f"{f.file}:{f.line}" for f in pieces.stack(name)[:3])
-        print(f"{size / 1e6:8.1f} MB {1e6 * size / BANDWIDTH:6.1f} us  {name:36s}  {stack}")
+        print(f"{traffic[name] / 1e6:8.1f} MB {1e6 * traffic[name] / BANDWIDTH:6.1f} us  {name:36s}  {stack}")
 
 
 if __name__ == "__main__":
