@@ -1,11 +1,13 @@
 """Bad input is one line with what to do and exit code 2; good input does what it says."""
 
 import io
+import subprocess
 import sys
 
 import jax
 import pytest
 
+import vcrl
 from vcrl.cli import main
 from vcrl.commands.making import Train
 from vcrl.commands.words import parse_changes, parse_seeds
@@ -228,3 +230,8 @@ class Lamp(gymnasium.Env):
 
 gymnasium.register("Lamp-v0", entry_point=Lamp, max_episode_steps=10)
 '''
+
+
+def test_it_can_be_run_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "vcrl", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == f"vcrl {vcrl.__version__}\n"

@@ -17,6 +17,7 @@ import pytest
 from vcrl.cli import COMMANDS
 from vcrl.core.config import paths
 from vcrl.methods import library
+from vcrl.methods.configs import Own
 from vcrl.methods.show import markdown
 
 ROOT = Path(__file__).parents[1]
@@ -86,6 +87,15 @@ def test_own_environment(reader: None):
     assert run(ROOT / "docs" / "own-environment.md", {"python"}) == 2
 
 
+def test_own_loss(reader: None):
+    assert run(ROOT / "docs" / "own-loss.md", {"python"}) == 1
+
+
+@pytest.mark.slow
+def test_own_loss_with_its_training(reader: None):
+    assert run(ROOT / "docs" / "own-loss.md", {"python", "python slow"}) == 2
+
+
 @pytest.mark.slow
 def test_own_environment_with_its_training(reader: None):
     assert run(ROOT / "docs" / "own-environment.md", {"python", "python slow"}) == 3
@@ -126,7 +136,7 @@ def test_what_a_page_names_exists(page: Path):
         if named := re.fullmatch(r"([\w/]+\.py)::([\w.]+)", word):
             file = SOURCE / named[1]
             good = file.exists() and named[2] in defined(file)
-        elif re.fullmatch(r"[\w/.-]+\.py", word) and word != "lights.py":
+        elif re.fullmatch(r"[\w/.-]+\.py", word) and word not in ("lights.py", "my_ideas.py"):
             good = (ROOT / word).exists() or any(SOURCE.rglob(word))
         else:
             good = True
@@ -140,6 +150,7 @@ def test_flags_exist(page: Path):
     given = re.findall(r"(?<![\w-])--([a-z][\w.-]*\w)", page.read_text())
     known = {
         *(p for f in library.FAMILIES.values() for method in f.methods for p in paths(f.resolve(method))),
+        *paths(Own(), "terms.own."),
         *(f.name for c in COMMANDS.values() for f in fields(cast(Any, c))),
     }
     assert not [flag for flag in given if flag.replace("-", "_") not in known]

@@ -25,7 +25,12 @@ WITHOUT_JAX = [
 ]
 
 PROGRAMS = ["campaign.scout"]  # processes of their own, for those who do without JAX
-TOP = ["cli", "commands", "demo"]  # the command line, its commands, and one too long to stand among them
+TOP = [
+    "__main__",
+    "cli",
+    "commands",
+    "demo",
+]  # the command line, its commands, and one too long to stand among them
 
 
 def name_of(path: Path) -> str:

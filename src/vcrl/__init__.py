@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vcrl import objectives
     from vcrl.envs.check_env import check_env
+    from vcrl.methods.own import loss
     from vcrl.training.plan import Schedule
     from vcrl.training.run import Run, load_run, train
 
@@ -14,7 +15,7 @@ try:
     __version__ = version("vcrl")
 except PackageNotFoundError:  # run from a source tree that was never installed
     __version__ = "0+source"
-__all__ = ["Run", "Schedule", "check_env", "load_run", "objectives", "train"]
+__all__ = ["Run", "Schedule", "check_env", "load_run", "loss", "objectives", "train"]
 
 _HOME = {
     "train": "vcrl.training.run",
@@ -22,6 +23,7 @@ _HOME = {
     "Run": "vcrl.training.run",
     "Schedule": "vcrl.training.plan",
     "check_env": "vcrl.envs.check_env",
+    "loss": "vcrl.methods.own",
 }
 
 

@@ -197,6 +197,7 @@ def test_parameters_at_the_size_of_the_paper(built):
         "encoder": encoder, "q_head": critics, "actor": actor, "log_alpha": 1,
         "transition": models * imagines, "projection": head * imagines, "prediction": head * imagines,
         "backward": models * (name == "playvirtual"), "likeness": 2500 * (name == "curl"),
+        "own": 0,
         "decoder": decoder * (name == "sac-ae"),
     }  # fmt: skip
     sizes = {part: sum(x.size for x in jax.tree.leaves(net)) for part, net in vars(state.online).items()}

@@ -178,10 +178,11 @@ RECORD = {"task": "pong", "protocol_hash": "abcd1234"}
 
 def test_a_resumed_run_keeps_the_receipts_of_the_rows_it_keeps(tmp_path):
     with RunFolder.open(tmp_path, RECORD) as run:
+        positions = {}
         for at in (100, 200):
             run.receipt(at, 1, GAMES["uint8"])
             run.evaluation(0, at, 0, 1.0, 5)
-            positions = run.positions() if at == 100 else positions
+            positions = positions or run.positions()
         run.receipt(300, 1, GAMES["uint8"])  # killed before its rows
         half = temp_of(path_of(tmp_path, 300))
         half.write_bytes(b"half")

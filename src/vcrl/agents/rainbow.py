@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int, UInt8
 
 from vcrl.agents.base import Agent, Along, Update, View, follow, needs_copy, spread
-from vcrl.agents.terms import TERMS, present, steps_of, wants_reading, wants_targets, weight_at
+from vcrl.agents.terms import TERMS, own_nets, present, steps_of, wants_reading, wants_targets, weight_at
 from vcrl.agents.values import DiscreteValues, make_values
 from vcrl.core.keys import Stream, key
 from vcrl.core.protocol import Protocol
@@ -39,6 +39,7 @@ class RainbowNets(eqx.Module):
     reward: RewardHead | None = None
     backward: Transition | None = None
     contrast: ContrastHead | None = None
+    own: Any = None  # of a loss of one's own
 
 
 class Momentum(NamedTuple):
@@ -129,6 +130,7 @@ def init(setup: Setup, seed: Int[Array, ""]) -> RainbowState:
         RewardHead.make(more[0], shape) if terms.reward else None,
         Transition.make(more[1], shape[2], setup.actions) if terms.cycle else None,
         ContrastHead.make(more[2], width, terms.contrast.hidden, terms.contrast.size) if terms.contrast else None,
+        own_nets(terms.own, key(seed, Stream.INIT, 2), shape, setup.actions),
     )  # fmt: skip
     return RainbowState(
         online,
@@ -340,7 +342,7 @@ def weights(setup: Setup, clock: Clock) -> dict[str, Array]:
 def clipped(gradient: RainbowNets, limit: float | None) -> RainbowNets:
     """Encoder and heads together to `limit`, each transition model on its own, the prediction head not at all.
 
-    The reward head belongs to the transition model, as in the reference.
+    The reward head belongs to the transition model, as in the reference; nets of a loss of one's own to nobody.
     """
     if limit is None:
         return gradient
@@ -358,6 +360,7 @@ def clipped(gradient: RainbowNets, limit: float | None) -> RainbowNets:
         scaled(gradient.reward, forward),
         scaled(gradient.backward, optax.tree.norm(gradient.backward)),
         scaled(gradient.contrast, joint),
+        scaled(gradient.own, optax.tree.norm(gradient.own)),
     )
 
 

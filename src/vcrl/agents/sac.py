@@ -24,7 +24,7 @@ from vcrl.agents.soft import (
     term_losses,
     term_weights,
 )
-from vcrl.agents.terms import present, steps_of
+from vcrl.agents.terms import own_nets, present, steps_of
 from vcrl.agents.values import TwinValues
 from vcrl.core.keys import Stream, key
 from vcrl.core.protocol import Protocol
@@ -94,7 +94,7 @@ def make_sac(config: SACConfig, spec: EnvSpec, protocol: Protocol) -> Agent:
 def descents(config: SACConfig) -> dict[str, Descent]:
     """Which parts each gradient step moves, and how fast."""
     rate, epsilon, aux = config.adam.rate, config.adam.epsilon, config.auxiliary
-    rest = ("transition", "projection", "prediction", "backward", "likeness", "decoder")
+    rest = ("transition", "projection", "prediction", "backward", "likeness", "decoder", "own")
     if aux.heads and config.terms.vcr is not None:
         rest = ("q_head", *rest)
     clip = () if aux.clip is None else ((aux.clip, ("encoder",)), (aux.clip, ("encoder", *rest)))
@@ -128,7 +128,6 @@ def init(setup: Setup, seed: Int[Array, ""]) -> SACState:
     assert shape is not None, "the frame is too small for the encoder"
     inputs, terms, size = shape[0] * shape[1] * shape[2], config.terms, config.width
     k = jax.random.split(key(seed, Stream.INIT, 0), 11)
-    models = terms.spr or terms.vcr or terms.cycle
     heads = (size, config.projection, size)
     convs = Encoder.make(k[0], image[2], layers, False, config.init, alone=alone(config))
     online = SACNets(
@@ -136,12 +135,13 @@ def init(setup: Setup, seed: Int[Array, ""]) -> SACState:
         TwinQ.make(k[2], size, setup.actions, config.hidden),
         Actor.make(k[3], inputs, size, setup.actions, config.hidden, config.tanh),
         jnp.asarray(math.log(config.temperature.start), jnp.float32),
-        VectorTransition.make(k[4], size, setup.actions, config.transition) if models else None,
+        VectorTransition.make(k[4], size, setup.actions, config.transition) if setup.steps else None,
         MLP.make(k[5], heads) if terms.spr or terms.cycle else None,
         MLP.make(k[6], heads) if terms.spr or terms.cycle else None,
         VectorTransition.make(k[7], size, setup.actions, config.transition) if terms.cycle else None,
         Likeness(jax.random.uniform(k[8], (size, size))) if terms.crops else None,
         Decoder.make(k[9], size, image, layers) if terms.reconstruction else None,
+        own_nets(terms.own, key(seed, Stream.INIT, 2), (size,), setup.actions),
     )
     # The target projection starts as a stranger to the online one, as in the reference.
     own = MLP.make(k[10], heads) if online.projection is not None else None

@@ -39,6 +39,7 @@ class SACNets(eqx.Module):
     backward: VectorTransition | None = None
     likeness: Likeness | None = None
     decoder: Decoder | None = None
+    own: Any = None  # of a loss of one's own
 
 
 class Slow(NamedTuple):

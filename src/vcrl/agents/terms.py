@@ -12,6 +12,7 @@ import optax
 from jaxtyping import Array, Float
 
 from vcrl.agents.base import View
+from vcrl.core.errors import UserError
 from vcrl.core.types import Clock, Metrics
 from vcrl.methods.configs import (
     SPR,
@@ -20,10 +21,12 @@ from vcrl.methods.configs import (
     ControlTerms,
     Crops,
     Cycle,
+    Own,
     Reconstruction,
     Reward,
     Terms,
 )
+from vcrl.methods.own import found
 from vcrl.nets.augment import crop_and_pad
 from vcrl.nets.transition import imagine
 from vcrl.objectives import (
@@ -149,6 +152,28 @@ def reconstruction(term: Reconstruction, view: View, key: Array) -> Loss:
     return error + term.small * size + term.decay * weights, {"reconstruction/error": error}
 
 
+def own(term: Own, view: View, key: Array) -> Loss:
+    """What the user's function says of as many steps as it wants, checked."""
+    along = ("obs", "imagined", "action", "reward", "terminal", "alive", "td_target")
+    view = view._replace(
+        real=view.real[: term.steps], **{name: getattr(view, name)[: term.steps + 1] for name in along}
+    )
+    said = found(term.loss)(view, key, **dict(term.numbers))
+    value, metrics = said if isinstance(said, tuple) else (said, {})
+    samples = view.alive.shape[1:]
+    if jnp.shape(value) != samples:
+        raise UserError(
+            f"the loss {term.loss} gave numbers of shape {jnp.shape(value)}: one a sample is needed, {samples}"
+        )
+    return value, {f"own/{name}": number for name, number in metrics.items()}
+
+
+def own_nets(term: Own | None, key: Array, shape: tuple[int, ...], actions: int) -> Any:
+    """What a loss of one's own learns besides the agent's nets; None if nothing. A state has this shape."""
+    make = None if term is None else found(term.loss).nets
+    return None if make is None else make(key, shape, actions)
+
+
 TERMS: dict[type, Callable[[Any, View, Array], Loss]] = {
     SPR: spr,
     VCR: vcr,
@@ -157,6 +182,7 @@ TERMS: dict[type, Callable[[Any, View, Array], Loss]] = {
     Contrast: contrast,
     Crops: crops,
     Reconstruction: reconstruction,
+    Own: own,
 }
 
 
@@ -182,4 +208,6 @@ def wants_reading(term: Any) -> bool:
 
 def wants_targets(term: Any) -> bool:
     """Whether a term needs Bellman targets at imagined steps, and not only at the real one."""
+    if isinstance(term, Own):
+        return found(term.loss).targets
     return isinstance(term, VCR) and term.taken == "n-step"

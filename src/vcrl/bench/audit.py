@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from vcrl.bench.folders import BAD, read_checked
 from vcrl.core.config import from_json
 from vcrl.core.errors import UserError
+from vcrl.core.modules import bring
 from vcrl.core.protocol import Protocol
 from vcrl.envs.again import EVAL_SALT, Again, play_again, possible
-from vcrl.envs.gym_find import bring
 from vcrl.envs.lanes import game_seed
 from vcrl.envs.registry import Task
 from vcrl.envs.registry import find as find_task

@@ -15,6 +15,7 @@ from vcrl.bench.web import Cell, Heading, Html
 from vcrl.core.config import to_json
 from vcrl.core.errors import UserError
 from vcrl.methods import library
+from vcrl.methods.family import OF_ITS_NAME
 
 
 def against_paper(part: Benchmark, found: Found) -> list[str]:
@@ -86,7 +87,7 @@ def _changes(row: Score, config: dict[str, Any]) -> list[str]:
     differing = [
         f"{path} {here.get(path, '-')} instead of {usual.get(path, '-')}"
         for path in [*here, *(p for p in usual if p not in here)]
-        if here.get(path, "-") != usual.get(path, "-")
+        if here.get(path, "-") != usual.get(path, "-") and path not in OF_ITS_NAME
     ]
     shown = [*differing[:6], *([f"{len(differing) - 6} more"] if len(differing) > 6 else [])]
     return [f"{row.method} [{row.config_hash}]: {'; '.join(shown)}."] if differing else []

@@ -8,6 +8,7 @@ import tyro
 from vcrl.commands.words import as_json, bring, refuse
 from vcrl.core.errors import unknown
 from vcrl.methods import library
+from vcrl.methods.own import bring_loss
 from vcrl.methods.show import diff_table, method_table, methods_table
 
 
@@ -27,6 +28,8 @@ class Methods:
 
         if self.suite is not None and self.suite not in library.SUITES:
             raise unknown("suite", self.suite, library.SUITES)
+        for name in self.diff or (self.name or "",):
+            bring_loss(name)
         if self.diff is not None:
             table = diff_table(*self.diff, suite=self.suite)
         elif self.name is not None:

@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Protocol, runtime_checkable
 
+from vcrl.core import modules
 from vcrl.core.config import from_text, paths
 from vcrl.core.errors import UserError, unknown
 from vcrl.methods import library
+from vcrl.methods.configs import Own
+from vcrl.methods.family import OF_ITS_NAME
 
 MOST_SEEDS = 10_000  # that anybody could mean
 
@@ -40,6 +43,8 @@ def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
     for family in library.FAMILIES.values():
         for name in family.methods:
             leaves |= paths(family.resolve(name))
+    # The name of a method has its loss.
+    leaves |= {p: value for p, value in paths(Own(), "terms.own.").items() if p not in OF_ITS_NAME}
     known = leaves.keys() | {p.rpartition(".")[0] for p in leaves}
     words = iter(rest)
     for word in words:
@@ -65,9 +70,7 @@ def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
 
 def bring(module: str | None) -> None:
     if module is not None:
-        from vcrl.envs.gym_find import bring
-
-        bring(module, "which --module names")
+        modules.bring(module, "which --module names")
 
 
 def refuse(command: Command, rest: list[str]) -> None:

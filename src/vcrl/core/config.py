@@ -15,11 +15,16 @@ T = TypeVar("T")
 def to_json(value: Any) -> Any:
     """Plain JSON data. A dataclass carries its class name as `kind`, so that a union can be read back."""
     if dataclasses.is_dataclass(value):
-        fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"kind": type(value).__name__, **fields}
+        told = [f for f in dataclasses.fields(value) if not (_silent(f) and getattr(value, f.name) is None)]
+        return {"kind": type(value).__name__, **{f.name: to_json(getattr(value, f.name)) for f in told}}
     if isinstance(value, tuple):
         return [to_json(v) for v in cast(tuple[Any, ...], value)]
     return value
+
+
+def _silent(field: "dataclasses.Field[Any]") -> bool:
+    """Whether a part that came later is left out where it is absent, so that older configs keep their digest."""
+    return bool(field.metadata.get("silent"))
 
 
 def from_json(cls: Any, data: Any, where: str = "config") -> Any:
@@ -50,6 +55,7 @@ def from_json(cls: Any, data: Any, where: str = "config") -> Any:
         for name in given:
             if name not in names:
                 raise unknown(f"field of {where}", name, names)
+        given = {f.name: None for f in dataclasses.fields(cls) if _silent(f)} | given
         missing = [n for n in names if n not in given]
         if missing:
             raise UserError(f"{where}: missing {', '.join(missing)}")

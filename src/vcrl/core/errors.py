@@ -12,9 +12,15 @@ class UserError(Exception):
         super().__init__("".join(letter if letter.isprintable() else " " for letter in text))
 
 
+def told(error: BaseException) -> str:
+    """An exception on one line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "", whole: str = "") -> UserError:
     """An error that names the nearest known names, or where nothing is near all of them, or `whole`: where they are."""
     names = sorted(known)
     near = get_close_matches(name, names, n=3, cutoff=0.6)
-    told = f"did you mean {' or '.join(near)}?" if near else whole or f"known: {', '.join(names)}."
-    return UserError(f"unknown {kind} '{name}': {told}{' ' + hint if hint else ''}")
+    meant = f"did you mean {' or '.join(near)}?" if near else whole or f"known: {', '.join(names)}."
+    return UserError(f"unknown {kind} '{name}': {meant}{' ' + hint if hint else ''}")

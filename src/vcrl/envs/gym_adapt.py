@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vcrl.core.errors import UserError, unknown
+from vcrl.core.errors import UserError, told, unknown
 from vcrl.core.spec import Box, Discrete
 from vcrl.envs.pixels import gray, resize
 
@@ -192,12 +192,6 @@ def actions(name: str, space: Any) -> tuple[Discrete | Box, Callable[[Any], Any]
 def space_words(space: Any) -> str:
     """A space in a few words: printing a Box prints its bounds, over several lines."""
     return f"{type(space).__name__} of {space.dtype} {space.shape}"
-
-
-def told(error: BaseException) -> str:
-    """An exception on one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _count(text: str) -> bool:

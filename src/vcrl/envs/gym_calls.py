@@ -4,8 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vcrl.core.errors import told
 from vcrl.envs.deadline import Hang, deadline, patience
-from vcrl.envs.gym_adapt import Fault, Pictures, told
+from vcrl.envs.gym_adapt import Fault, Pictures
 
 MOST = float(np.finfo(np.float32).max)  # reward that a float32 can hold
 

@@ -1,19 +1,18 @@
-"""From a name, or something that can be called, to environments; and who may have code imported.
+"""From a name, or something that can be called, to environments.
 
-A module is imported because the person at the keyboard named it, on a command line or in Python. A file, be it a
-config or a run folder, may be a stranger's: it can name an environment of Gymnasium's registry, or one of a module
-that is imported already, and nothing else.
+A file may be a stranger's: it can name an environment of Gymnasium's registry, or one of a module that is imported
+already, and nothing else.
 """
 
-import importlib
 import os
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from vcrl.core.errors import UserError
-from vcrl.envs.gym_adapt import Fit, parse_fit, told
+from vcrl.core.errors import UserError, told
+from vcrl.core.modules import bring, imported
+from vcrl.envs.gym_adapt import Fit, parse_fit
 
 
 class Source(NamedTuple):
@@ -38,11 +37,8 @@ def by_name(module: str | None, name: str, trusted: bool = True) -> Source:
     if module is not None and trusted:
         bring(module, f"which should have {name}")
     whole = f"{module}:{name}" if module else name
-    if module is not None and module not in sys.modules:
-        raise UserError(
-            f"{whole} is of the module '{module}', and a file cannot have code imported: if you trust it, name it "
-            f"yourself, with --module {module}, or by importing it first in Python"
-        )
+    if module is not None:
+        imported(module, whole)
     if name in library.registry:
         return Source(whole, lambda render: _make(library, name, render))
     made = _part(sys.modules.get(module or ""), name)
@@ -78,16 +74,6 @@ def by_call(make: Any, name: str | None = None) -> Source:
             f"name={name!r}: a name without @ is needed; what is done to pictures goes into fit=..."
         )
     return Source(name, lambda render: _call(make, name, render and isinstance(make, type)))
-
-
-def bring(module: str, why: str) -> None:
-    """Import a module that the user named."""
-    try:
-        importlib.import_module(module)
-    except Exception as error:  # a user's module may fail in any way while it is imported
-        raise UserError(
-            f"cannot import '{module}', {why}: {told(error)}; install it or add its folder to PYTHONPATH"
-        ) from error
 
 
 def gymnasium_itself() -> Any:

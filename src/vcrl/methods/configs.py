@@ -5,12 +5,12 @@ from typing import Any
 
 from vcrl.core.protocol import Observation
 
-PAPER, CODE, OURS = "paper", "reference code", "our decision"
+PAPER, CODE, OURS, YOURS = "paper", "reference code", "our decision", "yours"
 
 
-def knob(default: Any, source: str, about: str = "") -> Any:
+def knob(default: Any, source: str, about: str = "", **more: Any) -> Any:
     """A field with a default, where the number comes from, and a word on what it is."""
-    return field(default=default, metadata={"source": source, "about": about})
+    return field(default=default, metadata={"source": source, "about": about, **more})
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,18 @@ class Contrast:
 
 
 @dataclass(frozen=True)
+class Own:
+    """A loss of one's own, in a user's module; `agents/own.py` finds it."""
+
+    loss: str = knob("", YOURS, "module:name")
+    code: str = knob("", YOURS, "digest of the file it is in: with other code it is another method")
+    weight: float = knob(1.0, YOURS)
+    steps: int = knob(5, YOURS, "K, or 0 if it looks at no imagined state; the method's own K if it has one")
+    ramp: int = knob(0, YOURS, "env steps of Gaussian warm-up; 0: none")
+    numbers: tuple[tuple[str, float], ...] = knob((), YOURS, "what the loss is given by name besides")
+
+
+@dataclass(frozen=True)
 class Terms:
     """The auxiliary objectives; None is absent."""
 
@@ -141,6 +153,8 @@ class Terms:
     reward: Reward | None = knob(None, OURS)
     cycle: Cycle | None = knob(None, OURS)
     contrast: Contrast | None = knob(None, OURS)
+    # Not told of where it is absent, so that methods without it have the names they always had.
+    own: Own | None = knob(None, OURS, "a loss of one's own, METHOD+module:function", silent=True)
 
 
 @dataclass(frozen=True)
@@ -222,6 +236,7 @@ class ControlTerms:
     cycle: Cycle | None = knob(None, OURS)
     crops: Crops | None = knob(None, OURS)
     reconstruction: Reconstruction | None = knob(None, OURS)
+    own: Own | None = knob(None, OURS, "a loss of one's own, METHOD+module:function", silent=True)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""A family of methods: one base, and named sets of changes to it. No method has code of its own."""
+"""A family of methods: one base, and named sets of changes to it. No method has code of its own.
+
+`spr+my_ideas:smooth` is a method with a loss of one's own beside its terms.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,7 +9,10 @@ from typing import Any, NamedTuple
 
 from vcrl.core.config import change, paths
 from vcrl.core.errors import unknown
-from vcrl.methods.configs import Config
+from vcrl.methods.configs import Config, Own
+from vcrl.methods.own import code_of, with_loss
+
+OF_ITS_NAME = ("terms.own.loss", "terms.own.code")  # what no setting changes
 
 Changes = dict[str, tuple[Any, str]]  # dotted path -> value, where it comes from
 
@@ -41,9 +47,10 @@ class Family:
         self.methods[name] = Method(name, of, about, changes or {}, keeps)
 
     def find(self, name: str) -> Method:
-        if name not in self.methods:
-            raise unknown("method", name, self.methods, "`vcrl methods` lists them.")
-        return self.methods[name]
+        known, _ = with_loss(name)
+        if known not in self.methods:
+            raise unknown("method", known, self.methods, "`vcrl methods` lists them.")
+        return self.methods[known]
 
     def lineage(self, name: str) -> list[tuple[str, tuple[Any, str]]]:
         """All changes from the base to the method, in order."""
@@ -69,6 +76,11 @@ class Family:
             for path, (value, _) in changes.items():
                 if self.applies(config, path):
                     config = change(config, path, value)
+        _, loss = with_loss(name)
+        if loss is not None:
+            depths = [term.steps for term in vars(config.terms).values() if hasattr(term, "steps")]
+            own = Own(loss, code_of(loss), steps=max(depths, default=Own.steps))
+            config = change(config, "terms.own", own)
         return config
 
     def applies(self, config: Any, path: str) -> bool:

@@ -6,6 +6,7 @@ from vcrl.core.errors import UserError, unknown
 from vcrl.core.spec import Box, Discrete
 from vcrl.methods import continuous, discrete
 from vcrl.methods.family import Family
+from vcrl.methods.own import with_loss
 
 FAMILIES: dict[str, Family] = {f.base: f for f in (discrete.FAMILY, continuous.FAMILY)}
 NAMES = list(dict.fromkeys(name for family in FAMILIES.values() for name in family.methods))
@@ -20,6 +21,7 @@ def find(
 
     Where nobody says which, the discrete one, if it has the name.
     """
+    name, _ = with_loss(name)
     if name not in NAMES:
         raise unknown("method", name, NAMES, "`vcrl methods` lists them.")
     if actions is not None:

@@ -90,7 +90,7 @@ class VectorTransition(eqx.Module):
 
 def imagine(
     transition: Transition | VectorTransition,
-    state: Float[Array, "B *s"],
+    state: Float[Array, " B *s"],
     actions: Shaped[Array, "K B *a"],
     stats: Any,
     learning: bool,

@@ -7,15 +7,15 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class NStep(NamedTuple):
-    returns: Float[Array, "P *b"]  # sum_{i<m} gamma^i r_{k+i}
-    discount: Float[Array, "P *b"]  # gamma^m, or 0 if the episode terminated on the way
-    steps: Int[Array, "P *b"]  # m: how far ahead the bootstrap state lies
+    returns: Float[Array, " P *b"]  # sum_{i<m} gamma^i r_{k+i}
+    discount: Float[Array, " P *b"]  # gamma^m, or 0 if the episode terminated on the way
+    steps: Int[Array, " P *b"]  # m: how far ahead the bootstrap state lies
 
 
 def n_step(
-    reward: Float[Array, "T *b"],
-    terminal: Bool[Array, "T *b"],
-    pad: Bool[Array, "T *b"],
+    reward: Float[Array, " T *b"],
+    terminal: Bool[Array, " T *b"],
+    pad: Bool[Array, " T *b"],
     *,
     n: int,
     gamma: float,

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from vcrl.core.config import paths
 from vcrl.core.errors import UserError, unknown
+from vcrl.core.modules import bring
 from vcrl.envs import gym_config, registry
-from vcrl.envs.gym_find import bring
 from vcrl.envs.registry import Task
 from vcrl.methods import library
 

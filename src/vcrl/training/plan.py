@@ -14,6 +14,7 @@ from vcrl.envs.registry import Task
 from vcrl.envs.registry import find as find_task
 from vcrl.methods import library
 from vcrl.methods.configs import CONFIGS, Categorical, Config, RainbowConfig, SACConfig
+from vcrl.methods.own import bring_loss
 from vcrl.nets.encoders import LAYERS, state_shape
 
 ATARI_100K = Protocol(
@@ -79,6 +80,8 @@ RANGES = {
     "adam.clip": (1e-9, 1e9),
     "terms.vcr.ramp": (0, 2**31),
     "terms.cycle.ramp": (0, 2**31),
+    "terms.own.ramp": (0, 2**31),
+    "terms.own.steps": (0, 1000),
     "terms.contrast.slow.rate": (1e-9, 1.0),
     "terms.reconstruction.bits": (1, 8),
     "target.encoder": (1e-9, 1.0),
@@ -176,8 +179,12 @@ def make_plan(
     schedule: Schedule | None = None,
     protocol: str | None = None,
 ) -> Plan:
-    """Resolve names and numbers; anything that cannot work raises a `UserError` here."""
+    """Resolve names and numbers; anything that cannot work raises a `UserError` here.
+
+    A method with a loss of one's own has its module imported: whoever gives its name wants it.
+    """
     library.find(method)
+    bring_loss(method)
     found = find_task(task)
     config = library.resolve(method, found.suite, found.name, found.spec.actions)
     if found.suite == "gym" and state_shape(found.spec.frame, LAYERS[config.encoder]) is None:
@@ -313,7 +320,7 @@ def _check_steps(plan: Plan) -> None:
     config, horizon = plan.config, plan.task.spec.horizon
     terms = {name: term for name, term in vars(config.terms).items() if hasattr(term, "steps")}
     for name, term in terms.items():
-        if term.steps < 1:
+        if term.steps < 1 and name != "own":
             raise UserError(f"--terms.{name}.steps {term.steps}: a term imagines at least one step")
         # Over SAC a window ends before its episode does.
         most = None if horizon is None else horizon - (1 if plan.base == "rainbow" else 2)

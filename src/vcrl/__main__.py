@@ -1,0 +1,5 @@
+"""`python -m vcrl` is `vcrl`."""
+
+from vcrl.cli import command
+
+command()

@@ -1,0 +1,139 @@
+"""Names of losses of one's own: which are found, and what they make of a method."""
+
+import importlib
+import json
+import linecache
+import sys
+from typing import Any
+
+import pytest
+
+from vcrl.core.config import change, digest, from_json, to_json
+from vcrl.core.errors import UserError
+from vcrl.methods import library
+from vcrl.methods.configs import Own, RainbowConfig
+from vcrl.methods.own import bring_loss, found, with_loss
+from vcrl.methods.show import source_of
+
+SOURCE = """
+import vcrl
+
+@vcrl.loss
+def still(view, key):
+    return {value}
+
+@vcrl.loss(targets=True, nets=len)
+def deep(view, key):
+    return 0
+
+def plain(view, key):
+    return 0
+"""
+
+
+@pytest.fixture
+def ideas(tmp_path, monkeypatch):
+    """The name of a module with two losses."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "some_ideas.py").write_text(SOURCE.format(value=1))
+    yield "some_ideas"
+    sys.modules.pop("some_ideas", None)
+
+
+def test_a_name_has_a_method_and_a_loss():
+    assert with_loss("spr+ideas.deep:still") == ("spr", "ideas.deep:still")
+    assert with_loss("spr") == ("spr", None)
+
+
+def test_a_marked_function_is_found_once_its_module_is_imported(ideas):
+    bring_loss("spr+some_ideas:still")
+    assert found("some_ideas:still")(None, None) == 1
+    assert (found("some_ideas:still").nets, found("some_ideas:still").targets) == (None, False)
+    assert (found("some_ideas:deep").nets, found("some_ideas:deep").targets) == (len, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("spr+", "'' names no loss: write METHOD+module:function"),
+        ("spr+some_ideas", "'some_ideas' names no loss"),
+        (
+            "spr+no_ideas:still",
+            "cannot import 'no_ideas', which spr+no_ideas:still names: ModuleNotFoundError",
+        ),
+        ("spr+some_ideas:stil", "unknown loss in some_ideas 'stil': did you mean still?"),
+        ("spr+some_ideas:plain", "it is not marked with @vcrl.loss; write @vcrl.loss above it"),
+        ("spr+json:loads", "json:loads is no loss: it is not marked"),
+        ("spr+json:load_all", "json:load_all is no loss: json marks no function so"),
+    ],
+)
+def test_what_cannot_be_found_is_told_with_the_way_out(ideas, name, told):
+    with pytest.raises(UserError, match=told.replace("+", r"\+").replace("?", r"\?")):
+        bring_loss(name)
+
+
+def test_a_file_cannot_have_code_imported(ideas):
+    with pytest.raises(UserError, match=r"a file cannot have code imported.*--module some_ideas"):
+        found("some_ideas:still")
+    assert "some_ideas" not in sys.modules
+    assert library.resolve("spr+some_ideas:still").terms.own == Own("some_ideas:still", "")
+    assert "some_ideas" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("method", "suite", "task", "steps"),
+    [
+        ("spr", "atari", "pong", 5),
+        ("rainbow", "atari", "pong", 5),
+        ("spr", "toy", "catch", 3),
+        ("vcr", "dmc", None, 3),
+    ],
+)
+def test_it_is_a_term_beside_the_methods_own_with_their_depth(ideas, method, suite, task, steps):
+    bring_loss(f"{method}+some_ideas:still")
+    alone = library.resolve(method, suite, task)
+    config = library.resolve(f"{method}+some_ideas:still", suite, task)
+    assert config.terms.own == Own("some_ideas:still", found("some_ideas:still").code, steps=steps)
+    assert change(config, "terms.own", None) == alone
+    assert from_json(type(config), json.loads(json.dumps(to_json(config)))) == config
+
+
+def test_other_code_is_another_method(ideas, tmp_path):
+    bring_loss("spr+some_ideas:still")
+    one = library.resolve("spr+some_ideas:still")
+    (tmp_path / "some_ideas.py").write_text(SOURCE.format(value=2))
+    assert library.resolve("spr+some_ideas:still") == one, "what was imported is what is trained with"
+    sys.modules.pop("some_ideas")
+    importlib.invalidate_caches()
+    bring_loss("spr+some_ideas:still")
+    assert digest(library.resolve("spr+some_ideas:still")) != digest(one)
+
+
+def test_a_function_without_a_file_is_known_by_what_it_does():
+    def typed(value, file="<typed>"):
+        scope: dict[str, Any] = {"__name__": "typed"}
+        exec(compile(SOURCE.format(value=value), file, "exec"), scope)
+        return scope["still"].code
+
+    assert typed(3) == typed(3) != typed(4)
+
+    # A notebook keeps the lines of its cells where tracebacks look for them.
+    text = SOURCE.format(value=3)
+    linecache.cache["<cell 1>"] = (len(text), None, text.splitlines(keepends=True), "<cell 1>")
+    linecache.cache["<cell 2>"] = (len(text), None, text.splitlines(keepends=True), "<cell 2>")
+    assert typed(3, "<cell 1>") == typed(3, "<cell 2>") != typed(3)
+
+
+def test_methods_without_one_keep_the_names_they_always_had():
+    """Of results that were kept before there were such losses."""
+    assert digest(library.resolve("vcr", "atari", "kung-fu-master")) == "9a79f194"
+    assert digest(library.resolve("vcr", "dmc", "cartpole-swingup")) == "f793f30a"
+    assert "own" not in to_json(RainbowConfig())["terms"]
+
+
+def test_where_its_numbers_come_from(ideas):
+    config = library.resolve("spr+some_ideas:still", "toy")
+    sources = source_of("spr+some_ideas:still", change(config, "terms.own.weight", 0.5), "toy")
+    assert sources["terms.own.loss"] == "yours"
+    assert sources["terms.own.weight"] == "changed for this run"
+    assert sources["terms.spr.weight"] == source_of("spr", config, "toy")["terms.spr.weight"]

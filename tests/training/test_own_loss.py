@@ -1,0 +1,129 @@
+"""Training with a loss of one's own, from the command line and from Python."""
+
+import sys
+
+import numpy as np
+import pytest
+from tiny import assert_same_files, tiny
+
+import vcrl
+from vcrl.bench.listing import list_runs
+from vcrl.bench.report import report
+from vcrl.cli import main
+from vcrl.core.errors import UserError
+from vcrl.runs.verify import failed, verify
+from vcrl.training import engine
+from vcrl.training.plan import Schedule, make_plan
+
+pytestmark = pytest.mark.usefixtures("quick_compiles")
+
+IDEAS = """
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import vcrl
+
+def guesser(key, shape, actions):
+    return eqx.nn.Linear(shape[-1], 1, key=key)
+
+@vcrl.loss(nets=guesser)
+def reward(view, key, scale=1.0):
+    pooled = view.imagined[1:].mean(axis=(2, 3))
+    said = jax.vmap(jax.vmap(view.online.own))(pooled)[..., 0]
+    wrong = (said - view.reward[:-1]) ** 2 * view.alive[:-1]
+    return scale * wrong.mean(axis=0), {"error": wrong}
+
+@vcrl.loss
+def blind(view, key):
+    return view.alive[0] * 0.0
+"""
+WORDS = [
+    "--seeds=3,5",
+    "--steps=80",
+    "--batch=4",
+    "--hidden=8",
+    "--value.atoms=11",
+    "--n-step=2",
+    "--learn-start=30",
+]
+QUIET = ["--log-every=10", "--q-error-every=0", "--gradients-every=40"]
+
+
+@pytest.fixture
+def ideas(tmp_path, monkeypatch):
+    """Where a user stands, with a file of losses."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some_ideas.py").write_text(IDEAS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "some_ideas.py"
+    sys.modules.pop("some_ideas", None)
+
+
+def test_from_the_command_line_to_a_score_and_back_to_the_run(ideas, capsys):
+    main(["train", "rainbow+some_ideas:reward", "catch", *WORDS, *QUIET, "--terms.own.steps", "2"])
+    said = capsys.readouterr().out
+    assert "some_ideas:reward" in said and "rainbow+some_ideas:reward on catch" in said
+    (path,) = (p.parent for p in ideas.parent.rglob("status.json"))
+    assert path.parts[-3] == "rainbow_some_ideas_reward"
+    run = vcrl.load_run(path)
+    rows = run.folder.metrics()
+    assert np.all(np.isfinite([row["own/error"] for row in rows])) and all(
+        loss > 0 for loss in rows[-1]["loss/own"]
+    )
+    assert any("grad_norm/own" in row for row in rows)
+    assert not failed(verify(path))
+
+    # Reading needs no code of the user's; playing does, and only the user can name it.
+    del sys.modules["some_ideas"]
+    engine._engines.clear()  # type: ignore
+    assert [line.method for line in list_runs(path.parents[3]).lines] == ["rainbow+some_ideas:reward"]
+    _, written = report([path.parents[3]], ideas.parent / "report", None, None, None, False, False)
+    assert "rainbow+some_ideas:reward" in written[0].read_text()
+    with pytest.raises(SystemExit):
+        main(["eval", str(path), "--episodes", "1"])
+    assert "--module some_ideas" in capsys.readouterr().err and "some_ideas" not in sys.modules
+    main(["eval", str(path), "--episodes", "1", "--module", "some_ideas"])
+    assert "1 games a seed" in capsys.readouterr().out
+
+
+def test_stopped_and_resumed_equals_not_stopped(ideas, tmp_path):
+    changes = {"terms.own.numbers": [["scale", 0.5]]}
+    whole = tiny(tmp_path / "whole", "spr+some_ideas:reward", changes=changes)
+    stopped = tiny(tmp_path / "twice", "spr+some_ideas:reward", changes=changes, halt=lambda at: at == 45)
+    assert stopped.folder.status["state"] == "stopped"
+    assert_same_files(tiny(tmp_path / "twice", "spr+some_ideas:reward", changes=changes), whole)
+
+
+def test_a_loss_that_pulls_at_nothing_changes_nothing(ideas, tmp_path):
+    """Beside it the method is what it is without: same numbers drawn, same losses, same games."""
+    quiet = Schedule(log=10, gradients=0, q_error=0)
+    plain = tiny(tmp_path, "spr", schedule=quiet)
+    changes = {"terms.own.steps": 2}  # as deep as SPR is in these trainings
+    blind = tiny(tmp_path, "spr+some_ideas:blind", changes=changes, schedule=quiet)
+    assert blind.path != plain.path and blind.scores() == plain.scores()
+    for one, two in zip(plain.folder.metrics(), blind.folder.metrics(), strict=True):
+        assert {name: two[name] for name in one} == one
+
+
+def test_it_may_look_at_no_imagined_state_but_not_at_fewer(ideas):
+    plan = make_plan("rainbow+some_ideas:blind", "catch", changes={"terms.own.steps": 0})
+    assert plan.config.terms.own is not None and plan.config.terms.own.steps == 0
+    with pytest.raises(UserError, match=r"--terms\.own\.steps -1: must lie between 0 and"):
+        make_plan("rainbow+some_ideas:blind", "catch", changes={"terms.own.steps": -1})
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["spr+some_ideas:rewards", "catch"], "unknown loss in some_ideas 'rewards': did you mean reward?"),
+        (["spr+no_ideas:reward", "catch"], "add its folder to PYTHONPATH"),
+        (["spt+some_ideas:reward", "catch"], "unknown method 'spt': did you mean spr"),
+        (["spr", "catch", "--terms.own.weight", "1"], "there is no own"),
+        (["spr", "catch", "--terms.own.loss", "some_ideas:reward"], "unknown flag '--terms.own.loss'"),
+    ],
+)
+def test_what_cannot_work_is_one_line(ideas, capsys, words, told):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", *words])
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and told in error and error.count("\n") == 1
