@@ -182,7 +182,7 @@ def test_the_defaults_are_the_references():
     assert steps["temperature"].rates == {"log_alpha": 1e-3} and steps["temperature"].momentum == 0.5
     assert {step.momentum for name, step in steps.items() if name != "temperature"} == {0.9}
     assert {step.epsilon for step in steps.values()} == {1e-8}
-    rest = ("transition", "projection", "prediction", "backward", "likeness", "decoder")
+    rest = ("transition", "projection", "prediction", "backward", "likeness", "decoder", "own")
     aux = steps["auxiliary"]
     assert aux.rates == {"encoder": 1e-3} | dict.fromkeys(rest, 5e-4)
     assert aux.clip == ((10.0, ("encoder",)), (10.0, ("encoder", *rest)))

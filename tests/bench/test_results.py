@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vcrl.bench import page, paper, results, scores, stats
+from vcrl.bench import kept, page, paper, results, scores, stats
 from vcrl.core.config import digest
 from vcrl.core.errors import UserError
 from vcrl.runs.folder import RunFolder
@@ -436,7 +436,7 @@ def test_the_page_in_docs_is_that_of_the_results():
     folder, docs = ROOT / "results", ROOT / "docs"
     assert (docs / "results.md").exists() == bool(results.suites(folder))
     if results.suites(folder):
-        wanted = page.text(folder, docs, page.read(folder))
+        wanted = page.text(folder, docs, kept.read(folder))
         assert (docs / "results.md").read_text() == wanted, "run `python -m vcrl.bench.results page`"
 
 

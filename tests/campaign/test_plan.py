@@ -136,6 +136,11 @@ def test_heavier_methods_and_more_seeds_take_longer():
         return rates.table_seconds("atari", "gpu", method, "pong", seeds, 100_000)
 
     assert seconds("rainbow", 10) < seconds("spr", 10) < seconds("vcr", 10)
+    # Without a GPU the size of the encoder decides: five seeds took 65 minutes, of which ten are games.
+    small, usual = (
+        rates.table_seconds("atari", "cpu", m, "pong", 5, 100_000) for m in ("der-original", "der")
+    )
+    assert 3600 < small < 5400 and usual > 3 * small
     assert seconds("vcr", 1) < seconds("vcr", 10) < 10 * seconds("vcr", 1)
 
 

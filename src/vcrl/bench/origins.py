@@ -6,9 +6,9 @@ from typing import Any
 
 from vcrl.bench import paper, scores, web
 from vcrl.bench.gather import Benchmark
+from vcrl.bench.kept import Cell as Seeds
+from vcrl.bench.kept import verdict
 from vcrl.bench.listing import clock, flat
-from vcrl.bench.page import Cell as Seeds
-from vcrl.bench.page import verdict
 from vcrl.bench.scores import Found, Origin, Score
 from vcrl.bench.sections import DASH
 from vcrl.bench.web import Cell, Heading, Html

@@ -24,7 +24,8 @@ class Rate(NamedTuple):
     source: str
 
 
-# By suite, device, and the heaviest part of a method: the value terms, a transition model, neither. On a GPU a line
+# By suite, device, and the heaviest part of a method: the value terms, a transition model, neither, and of the last
+# those with the encoder of DER as first released. On a GPU a line
 # through updates at 1 and 10 seeds on one H200: those of `vcr` in docs/performance.md, the others in proportion to it
 # as in an earlier version. What an agent step costs besides, compiling and evaluating: trainings there. On CPUs two
 # cores were measured. Updates of DMControl have 1.0, 1.3 and 1.6 TFLOP as the compiler counts them: `vcr`
@@ -36,11 +37,13 @@ CORES_SPEED = 260e9  # operations a second of those two cores in a matrix produc
 SMALL = 1e9  # bytes of a GPU of which much is what any run takes, however few its seeds
 KNOWN: dict[tuple[str, str, str], Rate] = {
     ("atari", "gpu", "plain"): Rate(60, 0.6e-3, (0.56e-3, 0.02e-3), 24, H200),
+    ("atari", "gpu", "small"): Rate(60, 0.6e-3, (0.56e-3, 0.02e-3), 24, H200),
     ("atari", "gpu", "model"): Rate(60, 0.6e-3, (0.74e-3, 0.12e-3), 24, H200),
     ("atari", "gpu", "values"): Rate(60, 0.6e-3, (0.93e-3, 0.19e-3), 24, H200),
-    ("atari", "cpu", "plain"): Rate(30, 2e-3, (0.0, 0.03), 600, CORES),
-    ("atari", "cpu", "model"): Rate(60, 2e-3, (0.0, 0.06), 600, CORES),
-    ("atari", "cpu", "values"): Rate(60, 2e-3, (0.0, 0.09), 600, CORES),
+    ("atari", "cpu", "small"): Rate(30, 2e-3, (0.0, 0.008), 60, CORES),
+    ("atari", "cpu", "plain"): Rate(30, 2e-3, (0.0, 0.03), 60, CORES),
+    ("atari", "cpu", "model"): Rate(60, 2e-3, (0.0, 0.06), 60, CORES),
+    ("atari", "cpu", "values"): Rate(60, 2e-3, (0.0, 0.09), 60, CORES),
     ("dmc", "gpu", "plain"): Rate(60, 5e-3, (0.0, 0.0061), 10, COUNTED),
     ("dmc", "gpu", "model"): Rate(90, 5e-3, (0.0, 0.0079), 10, COUNTED),
     ("dmc", "gpu", "values"): Rate(120, 5e-3, (0.0, 0.0097), 10, H200),
@@ -78,7 +81,9 @@ def weight(config: Config) -> str:
     if terms.vcr or terms.cycle:
         return "values"
     more = getattr(terms, "reward", None) is not None or getattr(config, "rl_stride", None) is not None
-    return "model" if terms.spr or more else "plain"
+    if terms.spr or more:
+        return "model"
+    return "small" if config.encoder == "data-efficient" else "plain"
 
 
 def table_seconds(
