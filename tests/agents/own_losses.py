@@ -40,6 +40,32 @@ def ending(view, key, scale=1.0):
     return scale * (view.alive * wrong).sum(0)
 
 
+def deep(key, shape, actions):
+    """Layers with an activation between them, which is no array."""
+    return eqx.nn.MLP(math.prod(shape), 1, 4, 1, key=key)
+
+
+@vcrl.loss(nets=deep)
+def layered(view, key):
+    flat = view.imagined.reshape(*view.imagined.shape[:2], -1)
+    return jax.vmap(jax.vmap(view.online.own))(flat)[..., 0].sum(0)
+
+
+def counting(key, shape, actions):
+    return jnp.arange(actions)
+
+
+@vcrl.loss(nets=counting)
+def counted(view, key):
+    return view.alive[0] * view.online.own.sum()
+
+
+@vcrl.loss(targets=True)
+def target(view, key):
+    """Not a loss to learn from: the target of the very first action."""
+    return view.td_target[0].mean(axis=-1)
+
+
 @vcrl.loss
 def whole(view, key):
     """One number where one a sample is wanted."""

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy_sac as hand
 import own_losses  # noqa: F401, so that it can be named
 import pytest
 import tiny_agent as tiny
@@ -12,6 +13,8 @@ import tiny_sac
 
 from vcrl.agents import rainbow
 from vcrl.agents.rainbow import clipped
+from vcrl.agents.sac import descents
+from vcrl.agents.soft import term_losses
 from vcrl.core.errors import UserError
 from vcrl.methods.configs import SPR, VCR, ControlTerms, Own, Terms
 
@@ -161,6 +164,52 @@ def test_over_sac_it_computes_what_the_built_in_term_computes():
     for path, g in tiny_sac.leaves(slope).items():
         np.testing.assert_allclose(tiny_sac.leaves(same)[path], g, rtol=1e-3, atol=1e-6, err_msg=path)
     assert float(told["own/seen"]) == 1  # windows inside an episode
+
+
+def test_over_sac_the_auxiliary_step_may_move_the_critics_as_with_value_consistency():
+    own = descents(tiny_sac.config(terms=ControlTerms(own=Own("own_losses:taken"))))["auxiliary"]
+    assert own.rates.keys() >= {"encoder", "q_head", "transition", "own"}
+    heads = dataclasses.replace(tiny_sac.config().auxiliary, heads=False)
+    kept = tiny_sac.config(terms=ControlTerms(own=Own("own_losses:taken")), auxiliary=heads)
+    assert "q_head" not in descents(kept)["auxiliary"].rates
+
+
+def test_over_sac_there_is_a_target_of_the_first_action_too():
+    own = ControlTerms(own=Own("own_losses:target", steps=tiny_sac.STEPS))
+    agent = tiny_sac.agent(tiny_sac.config(terms=own))
+    state, windows = tiny_sac.state(agent), tiny_sac.batches(agent).aux
+    assert windows is not None
+    aug, noise = tiny_sac.streams(tiny_sac.CLOCK)
+
+    @jax.jit
+    def told(state):
+        given = (state.target, windows, tiny_sac.CLOCK, tiny_sac.SEED, aug[1], noise[1], state.online)
+        return term_losses(tiny_sac.setup(agent), *given)[0]["own"]
+
+    normal = jax.random.normal(jax.random.fold_in(noise[1], 1), (tiny_sac.WINDOWS, tiny_sac.ACTIONS))
+    nets, slow = hand.numbers(state.online), hand.numbers(state.target)
+    seen = np.asarray(windows.boot_obs[:1], np.float64) / 255
+    y = hand.soft_target(nets, slow, seen, normal, windows.returns[:1], windows.discount[:1])
+    assert float(told(state)) == pytest.approx(np.mean(y), rel=1e-4)
+
+
+# Nets and what is refused
+
+
+def test_nets_may_have_parts_that_are_no_arrays():
+    agent = tiny.agent(tiny.config(terms=Terms(own=Own("own_losses:layered", steps=1))))
+    state = jax.jit(agent.init)(jnp.asarray(3))
+    shapes = sorted(x.shape for x in jax.tree.leaves(state.online.own))
+    assert shapes == [(1,), (1, 4), (4,), (4, 144)]
+    after, update = jax.jit(agent.update)(state, tiny.segment(steps=1, targets=1), tiny.CLOCK, tiny.SEED)
+    moved = jax.tree.map(lambda a, b: bool((a != b).any()), after.online.own, state.online.own)
+    assert all(jax.tree.leaves(moved)) and np.isfinite(update.metrics["loss/own"])
+
+
+def test_nets_with_arrays_that_cannot_be_learned_are_refused():
+    agent = tiny.agent(tiny.config(terms=Terms(own=Own("own_losses:counted", steps=1))))
+    with pytest.raises(UserError, match="own_losses:counted have an array of int32: only floats"):
+        jax.eval_shape(agent.init, jnp.asarray(0))
 
 
 def test_a_loss_that_is_not_one_number_a_sample_is_refused(ending):

@@ -32,7 +32,7 @@ def test_a_campaign_trains_by_the_protocol_of_its_suite(suite: suites.Suite, tmp
     plan = make_plan("vcr", suite.tasks[0], [0], protocol=ask.options["protocol"])
     assert plan.protocol == PROTOCOLS[suite.protocol]
     other = make_ask("dmc500k", "vcr", "walker-walk", [0], tmp_path, {"protocol": "dmc100k"}, {})
-    assert "--protocol=dmc100k" in other.words("vcr", "walker-walk", [0]), "what is said counts"
+    assert "--protocol=dmc100k" in other.words("vcr", "walker-walk", [0], "0123abcd"), "what is said counts"
 
 
 def test_sizes():

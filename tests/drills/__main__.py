@@ -29,7 +29,7 @@ class Table:
         return "\n".join([*wrapped(HEADS), line, *(text for row in self.rows for text in wrapped(row))])
 
     def markdown(self) -> str:
-        """As it stands in docs/reliability.md."""
+        """As it stands in docs/drills.md."""
         lines = [HEADS, ("---",) * len(HEADS), *self.rows]
         return "\n".join("| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in lines)
 

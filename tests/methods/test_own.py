@@ -1,6 +1,7 @@
 """Names of losses of one's own: which are found, and what they make of a method."""
 
 import importlib
+import importlib.util
 import json
 import linecache
 import sys
@@ -62,9 +63,9 @@ def test_a_marked_function_is_found_once_its_module_is_imported(ideas):
             "cannot import 'no_ideas', which spr+no_ideas:still names: ModuleNotFoundError",
         ),
         ("spr+some_ideas:stil", "unknown loss in some_ideas 'stil': did you mean still?"),
-        ("spr+some_ideas:plain", "it is not marked with @vcrl.loss; write @vcrl.loss above it"),
-        ("spr+json:loads", "json:loads is no loss: it is not marked"),
-        ("spr+json:load_all", "json:load_all is no loss: json marks no function so"),
+        ("spr+some_ideas:plain", "some_ideas:plain is no loss: write @vcrl.loss above the function"),
+        ("spr+json:loads", "json:loads is no loss: write @vcrl.loss above"),
+        ("spr+json:load_all", "json:load_all is no loss: no function of json is marked with @vcrl.loss"),
     ],
 )
 def test_what_cannot_be_found_is_told_with_the_way_out(ideas, name, told):
@@ -137,3 +138,58 @@ def test_where_its_numbers_come_from(ideas):
     assert sources["terms.own.loss"] == "yours"
     assert sources["terms.own.weight"] == "changed for this run"
     assert sources["terms.spr.weight"] == source_of("spr", config, "toy")["terms.spr.weight"]
+
+
+def test_a_wrapped_function_is_known_by_its_own_file(ideas, tmp_path):
+    """And not by that of what it is wrapped in."""
+    (tmp_path / "some_wrap.py").write_text(WRAP.format(value=1))
+    (tmp_path / "wrapped_ideas.py").write_text(WRAPPED.format(value=1))
+    bring_loss("spr+wrapped_ideas:still")
+    one = found("wrapped_ideas:still").code
+    for name, changed in (("some_wrap", False), ("wrapped_ideas", True)):
+        source = {"some_wrap": WRAP, "wrapped_ideas": WRAPPED}[name]
+        (tmp_path / f"{name}.py").write_text(source.format(value=2))
+        for module in ("some_wrap", "wrapped_ideas"):
+            sys.modules.pop(module, None)
+        importlib.invalidate_caches()
+        bring_loss("spr+wrapped_ideas:still")
+        assert (found("wrapped_ideas:still").code != one) is changed
+    for module in ("some_wrap", "wrapped_ideas"):
+        del sys.modules[module]
+
+
+WRAP = """
+import functools
+
+def wrap(function):
+    @functools.wraps(function)
+    def inner(*arguments):
+        return {value} * function(*arguments)
+    return inner
+"""
+WRAPPED = """
+import vcrl
+from some_wrap import wrap
+
+@vcrl.loss
+@wrap
+def still(view, key):
+    return {value} + 10
+"""
+
+
+def test_a_module_that_waits_to_be_imported_is_not_imported_by_a_name(tmp_path):
+    """Some libraries register parts of themselves that are run when they are first asked for anything."""
+    (tmp_path / "lazy_ideas.py").write_text("raise RuntimeError('it was run')")
+    spec = importlib.util.spec_from_file_location("lazy_ideas", tmp_path / "lazy_ideas.py")
+    assert spec is not None and spec.loader is not None
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = sys.modules["lazy_ideas"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        with pytest.raises(UserError, match="no function of lazy_ideas is marked"):
+            found("lazy_ideas:still")
+        with pytest.raises(RuntimeError, match="it was run"):
+            module.anything  # noqa: B018, the control of the above
+    finally:
+        del sys.modules["lazy_ideas"]

@@ -17,15 +17,15 @@ def asked(method, task, out, always=False, behind=0, **changes):
 def test_hours_on_a_cpu_are_announced_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(rates, "speed", lambda: rates.CORES_SPEED / 2)
     # By the table two seconds in a thousand steps, 30 ms for each of two updates a step, half a minute to start and
-    # ten for the games at the end: and twice that on a CPU half as fast.
-    hours = 2 * (30 + 200 + 2 * 98_000 * 0.03 + 600) / 3600
+    # one for the games at the end: and twice that on a CPU half as fast.
+    hours = 2 * (30 + 200 + 2 * 98_000 * 0.03 + 60) / 3600
     (told,) = asked("rainbow", "pong", tmp_path)
     assert f"no GPU found: about {hours:.1f} h, by two CPU cores and the speed of this CPU." in told
     assert "jax[cuda13]" in told and "vcrl demo" in told
     # Of what is left: half the steps, or nothing but the games.
     (told,) = asked("rainbow", "pong", tmp_path, behind=50_000)
-    assert f"about {2 * (30 + 100 + 2 * 50_000 * 0.03 + 600) / 3600:.1f} h" in told
-    assert asked("rainbow", "pong", tmp_path, always=True, behind=100_000)[0].startswith("about 21 min, by")
+    assert f"about {2 * (30 + 100 + 2 * 50_000 * 0.03 + 60) / 3600:.1f} h" in told
+    assert asked("rainbow", "pong", tmp_path, always=True, behind=100_000)[0].startswith("about 3 min, by")
 
 
 def test_other_settings_are_forecast_by_their_arithmetic(monkeypatch, tmp_path):

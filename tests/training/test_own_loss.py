@@ -1,19 +1,26 @@
 """Training with a loss of one's own, from the command line and from Python."""
 
+import importlib
+import io
 import sys
 
 import numpy as np
 import pytest
+from rich.console import Console
 from tiny import assert_same_files, tiny
 
 import vcrl
+from vcrl.bench.audit import audit
 from vcrl.bench.listing import list_runs
 from vcrl.bench.report import report
+from vcrl.bench.scores import read_runs
+from vcrl.campaign.ask import make_ask
 from vcrl.cli import main
 from vcrl.core.errors import UserError
 from vcrl.runs.verify import failed, verify
 from vcrl.training import engine
 from vcrl.training.plan import Schedule, make_plan
+from vcrl.training.run import preview, train_plan
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")
 
@@ -36,6 +43,14 @@ def reward(view, key, scale=1.0):
 @vcrl.loss
 def blind(view, key):
     return view.alive[0] * 0.0
+
+@vcrl.loss
+def broken(view, key):
+    return view.imagind[0]
+
+@vcrl.loss(targets=True)
+def ahead(view, key):
+    return view.td_target[0].sum(-1)
 """
 WORDS = [
     "--seeds=3,5",
@@ -73,17 +88,16 @@ def test_from_the_command_line_to_a_score_and_back_to_the_run(ideas, capsys):
     assert any("grad_norm/own" in row for row in rows)
     assert not failed(verify(path))
 
-    # Reading needs no code of the user's; playing does, and only the user can name it.
+    # Nothing but training needs code of the user's.
     del sys.modules["some_ideas"]
     engine._engines.clear()  # type: ignore
     assert [line.method for line in list_runs(path.parents[3]).lines] == ["rainbow+some_ideas:reward"]
     _, written = report([path.parents[3]], ideas.parent / "report", None, None, None, False, False)
     assert "rainbow+some_ideas:reward" in written[0].read_text()
-    with pytest.raises(SystemExit):
-        main(["eval", str(path), "--episodes", "1"])
-    assert "--module some_ideas" in capsys.readouterr().err and "some_ideas" not in sys.modules
-    main(["eval", str(path), "--episodes", "1", "--module", "some_ideas"])
+    capsys.readouterr()
+    main(["eval", str(path), "--episodes", "1"])
     assert "1 games a seed" in capsys.readouterr().out
+    assert audit(path).holds and "some_ideas" not in sys.modules
 
 
 def test_stopped_and_resumed_equals_not_stopped(ideas, tmp_path):
@@ -127,3 +141,76 @@ def test_what_cannot_work_is_one_line(ideas, capsys, words, told):
         main(["train", *words])
     error = capsys.readouterr().err
     assert stop.value.code == 2 and told in error and error.count("\n") == 1
+
+
+def again(ideas, text):
+    """The file is changed and imported anew, as in a process that begins now."""
+    ideas.write_text(text)
+    sys.modules.pop("some_ideas", None)
+    importlib.invalidate_caches()
+
+
+def test_a_mistake_in_it_shows_before_anything_begins(ideas, tmp_path):
+    with pytest.raises(AttributeError, match="imagind"):
+        tiny(tmp_path / "out", "rainbow+some_ideas:broken")
+    with pytest.raises(AttributeError, match="imagind"):
+        preview(make_plan("rainbow+some_ideas:broken", "catch"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_code_begins_another_run_and_says_so(ideas, tmp_path):
+    stop = {"halt": lambda at: at == 40}
+    first = tiny(tmp_path / "out", "rainbow+some_ideas:blind", **stop)
+    again(ideas, IDEAS + "# a word more")
+    log = Console(file=io.StringIO(), width=400)
+    second = tiny(tmp_path / "out", "rainbow+some_ideas:blind", log=log, **stop)
+    assert second.path != first.path
+    assert (
+        f"{first.path} was trained with other code of some_ideas:blind: this is a new run"
+        in log.file.getvalue()
+    )
+    again(ideas, IDEAS)
+    assert tiny(tmp_path / "out", "rainbow+some_ideas:blind", **stop).path == first.path
+
+
+def test_a_plan_is_not_carried_out_with_other_code(ideas, tmp_path):
+    plan = make_plan("rainbow+some_ideas:blind", "catch")
+    again(ideas, IDEAS + "# a word more")
+    make_plan("rainbow+some_ideas:blind", "catch")
+    with pytest.raises(UserError, match="the code of some_ideas:blind is not what it was"):
+        train_plan(plan, tmp_path / "out")
+
+
+def test_a_campaigns_run_is_not_trained_with_other_code(ideas, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "rainbow+some_ideas:blind", "catch", "--expect", "0123abcd"])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2 and "was 0123abcd when it was planned" in said and said.count("\n") == 1
+    plan = make_plan("rainbow+some_ideas:blind", "catch", range(5))
+    main(["train", "rainbow+some_ideas:blind", "catch", "--expect", plan.digest, "--dry-run"])
+    assert "would begin" in capsys.readouterr().out
+    ask = make_ask("toy", "spr,rainbow+some_ideas:blind", None, None, ideas.parent, {}, {})
+    assert f"--expect={plan.digest}" in ask.words("rainbow+some_ideas:blind", "catch", [0], plan.digest)
+    assert not any("expect" in word for word in ask.words("spr", "catch", [0], plan.digest))
+
+
+def test_what_is_part_of_the_name_is_no_setting(ideas):
+    for path in ("terms.own", "terms.own.loss", "terms.own.code"):
+        with pytest.raises(UserError, match="part of the method's name"):
+            make_plan("rainbow+some_ideas:blind", "catch", changes={path: None})
+    with pytest.raises(UserError, match=r"--terms\.own\.steps 0: some_ideas:ahead wants targets"):
+        make_plan("rainbow+some_ideas:ahead", "catch", changes={"terms.own.steps": 0})
+
+
+def test_a_report_keeps_other_code_apart(ideas, tmp_path):
+    """Also where it was used on other tasks."""
+    quiet = {"schedule": Schedule(log=40, gradients=0, q_error=0)}
+    one = tiny(tmp_path / "out", "rainbow+some_ideas:blind", "catch", **quiet)
+    assert {row.method for row in read_runs([tmp_path / "out"]).rows} == {"rainbow+some_ideas:blind"}
+    again(ideas, IDEAS + "# a word more")
+    two = tiny(tmp_path / "out", "rainbow+some_ideas:blind", "snow", **quiet)
+    codes = [run.plan.config.terms.own.code for run in (one, two)]
+    found = read_runs([tmp_path / "out"])
+    names = {f"rainbow+some_ideas:blind ({code})" for code in codes}
+    assert {row.method for row in found.rows} == {origin.method for origin in found.origins} == names
+    assert len(names) == 2

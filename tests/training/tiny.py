@@ -27,12 +27,13 @@ SCHEDULE = Schedule(log=10, evaluate=30, gradients=40, q_error=40, q_error_posit
 def tiny(
     out: Path, method: str = "vcr", task: str = "catch", seeds: Any = (3, 5), steps: int = 80, **more: Any
 ) -> Run:
+    plain = method.partition("+")[0]
     changes = {
-        p: v for p, v in CHANGES.items() if not p.startswith("terms.") or p.split(".")[1] in method + "spr"
+        p: v for p, v in CHANGES.items() if not p.startswith("terms.") or p.split(".")[1] in plain + "spr"
     }
-    if method == "rainbow":
+    if plain == "rainbow":
         changes = {p: v for p, v in changes.items() if not p.startswith("terms.")}
-    elif method == "spr":
+    elif plain == "spr":
         changes = {p: v for p, v in changes.items() if not p.startswith("terms.vcr")}
     log = more.pop("log", None) or Console(file=io.StringIO())
     more = {"schedule": SCHEDULE, **more}

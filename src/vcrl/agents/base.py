@@ -113,6 +113,7 @@ class View(NamedTuple):
     # Bellman target of the taken action under the noise of `q` and `q_target`; K' is 1 unless a term asks for more
     td_target: Float[Array, "K' B E"]
     values: Values
+    actions: int  # how many there are, or how many numbers one has
     clock: Clock
     # What `q` reads off the imagined states, as many as are wanted, where the RL loss reads them too
     reading: Float[Array, "some B M E"] | None = None

@@ -251,7 +251,7 @@ def losses(
         encode=partial(_encode, setup), bellman=lambda *heads: _bellman(setup, bootstrap(*heads), segment),
         obs=segment.obs, imagined=imagined, real=real,
         action=segment.action, reward=segment.reward, terminal=segment.terminal, alive=segment.alive,
-        td_target=td_target, values=values, clock=clock, reading=reading,
+        td_target=td_target, values=values, actions=setup.actions, clock=clock, reading=reading,
     )  # fmt: skip
     for i, (name, term) in enumerate(setup.terms.items()):
         stream = jax.random.fold_in(key(seed, Stream.TERM, clock.updates), i)

@@ -95,7 +95,7 @@ def descents(config: SACConfig) -> dict[str, Descent]:
     """Which parts each gradient step moves, and how fast."""
     rate, epsilon, aux = config.adam.rate, config.adam.epsilon, config.auxiliary
     rest = ("transition", "projection", "prediction", "backward", "likeness", "decoder", "own")
-    if aux.heads and config.terms.vcr is not None:
+    if aux.heads and (config.terms.vcr or config.terms.own):
         rest = ("q_head", *rest)
     clip = () if aux.clip is None else ((aux.clip, ("encoder",)), (aux.clip, ("encoder", *rest)))
     rates = {"encoder": aux.encoder * rate, **dict.fromkeys(rest, aux.rest * rate)}

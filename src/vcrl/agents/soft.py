@@ -16,7 +16,7 @@ from vcrl.agents.values import TwinValues
 from vcrl.core.keys import Stream, key
 from vcrl.core.spec import EnvSpec
 from vcrl.core.types import Clock, Metrics, Segment
-from vcrl.methods.configs import SACConfig
+from vcrl.methods.configs import Own, SACConfig
 from vcrl.nets.augment import augment
 from vcrl.nets.control import Actor, Decoder, Likeness, TwinQ, VectorEncoder
 from vcrl.nets.layers import MLP
@@ -124,7 +124,7 @@ def term_losses(
         online=online, target=target, q=online.q_head, q_target=target.q_head, momentum=target, project=project,
         encode=partial(encode, setup), bellman=lambda q, q_target: td_target, obs=segment.obs, imagined=imagined,
         real=real, action=segment.action, reward=segment.reward, terminal=segment.terminal, alive=segment.alive,
-        td_target=td_target, values=setup.values, clock=clock,
+        td_target=td_target, values=setup.values, actions=setup.actions, clock=clock,
     )  # fmt: skip
     named: dict[str, Array] = {}
     extra: Metrics = {}
@@ -151,12 +151,17 @@ def look_ahead(
         return encode(setup, target.encoder.without_gradient, aug, segment.obs[1:]), nothing
     one, two = jax.random.split(aug)
     shared = setup.config.n_step == 1
-    ahead = segment.boot_obs if shared else segment.boot_obs[1:]
+    # The first place is no imagined one: no term of ours reads its target, a user's may.
+    first = any(isinstance(term, Own) and wants_targets(term) for term in setup.terms.values())
+    ahead = segment.boot_obs if shared or first else segment.boot_obs[1:]
     image = images(setup, one, ahead, setup.config.augment.intensity)
     states = states_of(target.encoder.without_gradient, image)
     y = soft_target(online, target, image[-steps:], states[-steps:], noise, segment)
-    # The first place is no imagined one; no term reads its target here.
-    y = jnp.concatenate([jnp.zeros_like(y[:1]), y])
+    start = jnp.zeros_like(y[:1])
+    if first:
+        now = segment._replace(returns=segment.returns[:1], discount=segment.discount[:1])
+        start = soft_target(online, target, image[:1], states[:1], jax.random.fold_in(noise, 1), now)
+    y = jnp.concatenate([start, y])
     return states[:-1] if shared else encode(setup, target.encoder.without_gradient, two, segment.obs[1:]), y
 
 

@@ -3,9 +3,11 @@
 A term's numbers are a frozen dataclass in `methods.configs`; what it computes is here, bound to it by `TERMS`.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -26,7 +28,7 @@ from vcrl.methods.configs import (
     Reward,
     Terms,
 )
-from vcrl.methods.own import found
+from vcrl.methods.own import found, known
 from vcrl.nets.augment import crop_and_pad
 from vcrl.nets.transition import imagine
 from vcrl.objectives import (
@@ -154,11 +156,17 @@ def reconstruction(term: Reconstruction, view: View, key: Array) -> Loss:
 
 def own(term: Own, view: View, key: Array) -> Loss:
     """What the user's function says of as many steps as it wants, checked."""
-    along = ("obs", "imagined", "action", "reward", "terminal", "alive", "td_target")
+    loss, along = found(term.loss), ("obs", "imagined", "action", "reward", "terminal", "alive", "td_target")
     view = view._replace(
         real=view.real[: term.steps], **{name: getattr(view, name)[: term.steps + 1] for name in along}
     )
-    said = found(term.loss)(view, key, **dict(term.numbers))
+    if loss.nets is not None:
+        # The state has their arrays alone; what else there is in them, such as activations, is made anew.
+        whole = eqx.filter_eval_shape(loss.nets, key, view.imagined.shape[2:], view.actions)
+        rest = eqx.filter(whole, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
+        nets = eqx.combine(view.online.own, rest)
+        view = view._replace(online=dataclasses.replace(view.online, own=nets))
+    said = loss(view, key, **dict(term.numbers))
     value, metrics = said if isinstance(said, tuple) else (said, {})
     samples = view.alive.shape[1:]
     if jnp.shape(value) != samples:
@@ -169,9 +177,17 @@ def own(term: Own, view: View, key: Array) -> Loss:
 
 
 def own_nets(term: Own | None, key: Array, shape: tuple[int, ...], actions: int) -> Any:
-    """What a loss of one's own learns besides the agent's nets; None if nothing. A state has this shape."""
-    make = None if term is None else found(term.loss).nets
-    return None if make is None else make(key, shape, actions)
+    """The arrays that a loss of one's own learns besides the agent's nets; a state has this shape.
+
+    None if there are none, and where the loss is not imported: to play it is not needed.
+    """
+    loss = None if term is None else known(term.loss)
+    if term is None or loss is None or loss.nets is None:
+        return None
+    arrays, rest = eqx.partition(loss.nets(key, shape, actions), eqx.is_inexact_array)
+    for leaf in filter(eqx.is_array, jax.tree.leaves(rest)):
+        raise UserError(f"the nets of {term.loss} have an array of {leaf.dtype}: only floats can be learned")
+    return arrays
 
 
 TERMS: dict[type, Callable[[Any, View, Array], Loss]] = {
@@ -209,5 +225,6 @@ def wants_reading(term: Any) -> bool:
 def wants_targets(term: Any) -> bool:
     """Whether a term needs Bellman targets at imagined steps, and not only at the real one."""
     if isinstance(term, Own):
-        return found(term.loss).targets
+        loss = known(term.loss)
+        return loss is not None and loss.targets
     return isinstance(term, VCR) and term.taken == "n-step"

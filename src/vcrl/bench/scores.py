@@ -116,7 +116,29 @@ def read_runs(paths: Iterable[Path]) -> Found:
             found.configs.update(one.configs)
             found.origins.extend(one.origins)
             found.evaluated.update(one.evaluated)
-    return found
+    return _by_code(found)
+
+
+def _by_code(found: Found) -> Found:
+    """A loss of one's own that was changed between runs makes methods of different names."""
+    code = {key: config["terms"]["own"]["code"] for key, config in found.configs.items() if _own_loss(config)}
+    codes: dict[str, set[str]] = {}
+    for row in found.rows:
+        if row.config_hash in code:
+            codes.setdefault(row.method, set()).add(code[row.config_hash])
+
+    def named(one: Any) -> Any:
+        several = len(codes.get(one.method, ())) > 1 and one.config_hash in code
+        return one._replace(method=f"{one.method} ({code[one.config_hash]})") if several else one
+
+    return found._replace(rows=[*map(named, found.rows)], origins=[*map(named, found.origins)])
+
+
+def _own_loss(config: Any) -> bool:
+    try:
+        return isinstance(config["terms"]["own"]["code"], str)
+    except (KeyError, TypeError):
+        return False
 
 
 def _read_run(path: Path) -> Found | str:

@@ -10,6 +10,7 @@ from vcrl.campaign import suites
 from vcrl.core.config import digest, from_text
 from vcrl.core.errors import UserError
 from vcrl.methods import library
+from vcrl.methods.own import with_loss
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,14 @@ class Ask:
     def given(self) -> list[tuple[str, Any]]:
         return [(name, value) for name, value in self.options.items() if value is not None]
 
-    def words(self, method: str, task: str, seeds: Sequence[int]) -> list[str]:
-        """The arguments of the `vcrl` that trains one run."""
+    def words(self, method: str, task: str, seeds: Sequence[int], digest: str) -> list[str]:
+        """The arguments of the `vcrl` that trains one run.
+
+        The file of a loss of the user's may change meanwhile: with other code it would be another run.
+        """
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in self.given]
+        if with_loss(method)[1] is not None:
+            flags.append(f"--expect={digest}")
         settings = [f"--{path}={to_text(value)}" for path, value in self.changes.items()]
         return ["train", method, task, f"--seeds={seeds_text(seeds)}", *flags, *settings, f"--out={self.out}"]
 

@@ -77,8 +77,10 @@ class Cluster:
         # All at once: where they go, and when, is Ray's to decide.
         while work := self.queue.take("handed to Ray"):
             job, ask = work.job, self.campaign.ask
-            words = ask.words(job.what.method, job.what.task, job.seeds)
+            words = ask.words(job.what.method, job.what.task, job.seeds, job.what.digest)
             environment = {} if self.campaign.machine.gpus else {"JAX_PLATFORMS": "cpu"}
+            # A user's module is found there as it is here.
+            environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
             ref = self.remote.remote(
                 words, str(job.path), str(log_of(ask, job)), environment, tuple(self.program)
             )

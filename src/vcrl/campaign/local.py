@@ -29,7 +29,7 @@ class Local:
         for slot in machine.slots:
             if slot not in self.running and (work := self.queue.take(f"started on {slot_name(slot)}")):
                 job, ask = work.job, self.campaign.ask
-                words = ask.words(job.what.method, job.what.task, job.seeds)
+                words = ask.words(job.what.method, job.what.task, job.seeds, job.what.digest)
                 child = start(
                     words, log_of(ask, job), machine.environment(slot), machine.share(slot), self.program
                 )

@@ -9,10 +9,11 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from vcrl.core.errors import UserError
+from vcrl.core.errors import UserError, told
 from vcrl.training.engine import engine_of
 from vcrl.training.memory import kept_in_bytes, need_in_bytes
 from vcrl.training.plan import Plan, Schedule, make_plan
+from vcrl.training.run import rehearse
 
 
 def scout(asked: dict[str, Any]) -> dict[str, Any]:
@@ -26,6 +27,12 @@ def scout(asked: dict[str, Any]) -> dict[str, Any]:
         key = (plan.config, plan.task.spec, plan.capacity)
         if key not in sizes:
             one = replace(plan, seeds=plan.seeds[:1])
+            try:
+                rehearse(one)
+            except Exception as error:  # a user's loss may fail in any way
+                return {
+                    "error": f"{method} on {task}: {told(error)}; `vcrl train {method} {task}` says where"
+                }
             engine = engine_of(one)
             sizes[key] = (*need_in_bytes(one, engine, gpu=True), kept_in_bytes(one, engine))
         replay, weights, working, kept = sizes[key]

@@ -18,7 +18,7 @@ def script(campaign: Campaign) -> str:
     gpu = ["#SBATCH --gres=gpu:1"] if campaign.machine.gpus else []
     memory = max((len(job.seeds) * job.what.need for job in todo), default=0) / 1e9
     cases = [
-        f"{i}) set -- {shlex.join(ask.words(job.what.method, job.what.task, job.seeds))} ;;"
+        f"{i}) set -- {shlex.join(ask.words(job.what.method, job.what.task, job.seeds, job.what.digest))} ;;"
         for i, job in enumerate(todo)
     ]
     return "\n".join(

@@ -19,7 +19,7 @@ class Eval:
     episodes: int | None = None
     """games of each seed; the protocol decides if not given"""
     module: str | None = None
-    """import this first, for an environment or a loss of one's own: a run folder itself cannot"""
+    """import this first, for an environment of one's own: a run folder itself cannot"""
 
     def run(self, rest: list[str]) -> None:
         refuse(self, rest)
@@ -44,7 +44,7 @@ class Watch:
     seeds: str | None = None
     """which seeds to show, as in train; all of them, up to five, if not given"""
     module: str | None = None
-    """import this first, for an environment or a loss of one's own: a run folder itself cannot"""
+    """import this first, for an environment of one's own: a run folder itself cannot"""
 
     def run(self, rest: list[str]) -> None:
         refuse(self, rest)
@@ -176,7 +176,7 @@ class Audit:
     tolerance: float = 0.0
     """how far a score may be off; physics differ by a little between processors"""
     module: str | None = None
-    """the module a run's own environment or loss comes from: it is imported"""
+    """the module a run's own environment comes from: it is imported"""
     json: bool = False
     """as JSON, for programs"""
 

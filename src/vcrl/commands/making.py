@@ -8,6 +8,7 @@ import tyro
 
 from vcrl.commands.looking import scores_table
 from vcrl.commands.words import parse_changes, parse_seeds, refuse
+from vcrl.core.errors import UserError
 from vcrl.methods.show import method_table
 
 
@@ -44,6 +45,8 @@ class Train:
     """import this first, for an environment that a config names: a config itself cannot"""
     dry_run: bool = False
     """show the settings, memory, and how long it may take; start nothing"""
+    expect: str | None = None
+    """train the run of this digest or none: what a campaign has planned"""
 
     def run(self, rest: list[str]) -> None:
         seeds, changes = parse_seeds(self.seeds), parse_changes(self, rest)
@@ -57,6 +60,11 @@ class Train:
         schedule = Schedule(self.log_every, self.evaluate_every, self.gradients_every, self.q_error_every)
         task, steps, changes = asked(self.method, self.task, self.steps, changes, self.module)
         plan = make_plan(self.method, task, seeds, steps, changes, schedule, self.protocol)
+        if self.expect not in (None, plan.digest):
+            raise UserError(
+                f"{self.method} on {plan.task.name} was {self.expect} when it was planned and is {plan.digest} now, "
+                "for the file of its loss has changed: start the campaign again"
+            )
         log.print(method_table(self.method, plan.config, plan.task.suite, plan.task.name))
         if self.dry_run:
             for line in preview(plan, self.out, self.resume):

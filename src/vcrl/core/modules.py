@@ -7,6 +7,7 @@ or a run folder, may name what is imported already, and nothing else.
 import importlib
 import sys
 from types import ModuleType
+from typing import Any
 
 from vcrl.core.errors import UserError, told
 
@@ -16,9 +17,9 @@ def bring(module: str, why: str) -> None:
     try:
         importlib.import_module(module)
     except Exception as error:  # a user's module may fail in any way while it is imported
-        raise UserError(
-            f"cannot import '{module}', {why}: {told(error)}; install it or add its folder to PYTHONPATH"
-        ) from error
+        absent = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
+        what_to_do = "install it or add its folder to PYTHONPATH" if absent else "mend it"
+        raise UserError(f"cannot import '{module}', {why}: {told(error)}; {what_to_do}") from error
 
 
 def imported(module: str, whole: str) -> ModuleType:
@@ -29,3 +30,8 @@ def imported(module: str, whole: str) -> ModuleType:
             f"yourself, with --module {module}, or by importing it first in Python"
         )
     return sys.modules[module]
+
+
+def names_in(module: ModuleType) -> dict[str, Any]:
+    """What it has, without asking it: of one that imports itself only when it is asked, nothing yet."""
+    return object.__getattribute__(module, "__dict__")

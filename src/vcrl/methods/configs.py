@@ -134,7 +134,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Own:
-    """A loss of one's own, in a user's module; `agents/own.py` finds it."""
+    """A loss of one's own, in a user's module; `methods/own.py` finds it."""
 
     loss: str = knob("", YOURS, "module:name")
     code: str = knob("", YOURS, "digest of the file it is in: with other code it is another method")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, overload
 
 from vcrl.core.config import digest
 from vcrl.core.errors import UserError, unknown
-from vcrl.core.modules import bring, imported
+from vcrl.core.modules import bring, imported, names_in
 
 
 class OwnLoss(NamedTuple):
@@ -27,7 +27,7 @@ class OwnLoss(NamedTuple):
     function: Callable[..., Any]
     nets: Callable[..., Any] | None  # key, shape of a state, actions -> what it learns besides, a module
     targets: bool  # whether it reads Bellman targets at imagined steps, `view.td_target[1:]`
-    code: str  # digest of what it is written in, as it was when it was imported: other code is another method
+    code: str  # digest of what it and its nets are written in, as that was when it was imported
 
     def __call__(self, *arguments: Any, **numbers: Any) -> Any:
         return self.function(*arguments, **numbers)
@@ -54,20 +54,23 @@ def loss(
     """
 
     def mark(function: Callable[..., Any]) -> OwnLoss:
-        return OwnLoss(function, nets, targets, digest(_source(function)))
+        return OwnLoss(function, nets, targets, digest([_source(part) for part in (function, nets) if part]))
 
     return mark if function is None else mark(function)
 
 
-def _source(function: Callable[..., Any]) -> str:
-    """The whole file that it is written in; in a notebook the function alone; typed elsewhere what it compiled to."""
-    file = Path(function.__code__.co_filename)
-    if file.is_file():
-        return file.read_text("utf8")
+def _source(part: Callable[..., Any]) -> str:
+    """The whole file that it is written in; in a notebook itself alone; typed elsewhere what it compiled to."""
+    part = inspect.unwrap(part)
     try:
-        return inspect.getsource(function)
-    except OSError:
-        return marshal.dumps(function.__code__).hex()
+        file = inspect.getsourcefile(part)
+        if file is not None and Path(file).is_file():
+            return Path(file).read_bytes().hex()
+        return inspect.getsource(part)
+    except (TypeError, OSError):
+        code = getattr(part, "__code__", None)
+        # Version 2 of the format depends on nothing but the code.
+        return repr(type(part)) if code is None else marshal.dumps(code, 2).hex()
 
 
 def with_loss(method: str) -> tuple[str, str | None]:
@@ -88,20 +91,27 @@ def bring_loss(method: str) -> None:
 def found(name: str) -> OwnLoss:
     """The loss `module:function`, of a module that is imported already."""
     module, word = _parts(name)
-    there = vars(imported(module, f"the loss {name}"))
-    marked = {key: value for key, value in there.items() if isinstance(value, OwnLoss)}
-    if word not in marked:
-        why = "it is not marked with @vcrl.loss" if word in there else f"{module} marks no function so"
-        if word in there or not marked:
-            raise UserError(f"{name} is no loss: {why}; write @vcrl.loss above it")
-        raise unknown(f"loss in {module}", word, marked)
-    return marked[word]
+    there = names_in(imported(module, f"the loss {name}"))
+    marked = {key: value for key, value in there.items() if type(value) is OwnLoss}
+    if word in marked:
+        return marked[word]
+    if word in there:
+        raise UserError(f"{name} is no loss: write @vcrl.loss above the function")
+    if not marked:
+        raise UserError(f"{name} is no loss: no function of {module} is marked with @vcrl.loss")
+    raise unknown(f"loss in {module}", word, marked)
+
+
+def known(name: str) -> OwnLoss | None:
+    """The same; None where its module is not imported. To play, a loss is not needed."""
+    module, _ = _parts(name)
+    return found(name) if module in sys.modules else None
 
 
 def code_of(name: str) -> str:
-    """The digest of a loss's file; empty where its module is not imported."""
-    module, _ = _parts(name)
-    return found(name).code if module in sys.modules else ""
+    """The digest of a loss's code; empty where its module is not imported."""
+    loss = known(name)
+    return "" if loss is None else loss.code
 
 
 def _parts(name: str) -> tuple[str, str]:

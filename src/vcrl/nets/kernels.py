@@ -31,7 +31,7 @@ FAR = 2.0**12  # where the largest gradient of an image lies among halves; sums 
 
 
 class Tiles(NamedTuple):
-    """How a kernel divides its work; found by trial on an H200, see docs/performance.md."""
+    """How a kernel divides its work; found by trial on an H200, see docs/performance-log.md."""
 
     places: int = 64  # of a program
     warps: int = 4

@@ -152,7 +152,7 @@ class RunFolder:
 
 def run_path(root: Path, suite: str, method: str, task: str, seeds: Sequence[int], digest: str) -> Path:
     """root/suite/method/task/<seeds>-<digest>; config.json tells apart two tasks that share a safe name."""
-    return root / _safe(suite) / _safe(method) / _safe(task) / f"{seeds_name(seeds)}-{_safe(digest)}"
+    return root / safe(suite) / safe(method) / safe(task) / f"{seeds_name(seeds)}-{safe(digest)}"
 
 
 def seeds_name(seeds: Sequence[int]) -> str:
@@ -165,7 +165,7 @@ def seeds_name(seeds: Sequence[int]) -> str:
     return "_".join(map(str, seeds)) if len(seeds) <= 12 else f"{first}-{last}-{len(seeds)}"
 
 
-def _safe(name: str) -> str:
+def safe(name: str) -> str:
     """Letters, digits and a few marks; no leading dot, so neither hidden nor a way out of the folder."""
     return re.sub(r"^\.+|[^A-Za-z0-9._-]+", "_", name)[:120] or "_"
 

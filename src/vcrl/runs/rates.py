@@ -13,6 +13,7 @@ from vcrl.core.errors import UserError
 from vcrl.core.spans import span
 from vcrl.methods import library
 from vcrl.methods.configs import Config
+from vcrl.runs.folder import safe
 from vcrl.runs.reading import read_run
 
 
@@ -81,7 +82,7 @@ def weight(config: Config) -> str:
     if terms.vcr or terms.cycle:
         return "values"
     more = getattr(terms, "reward", None) is not None or getattr(config, "rl_stride", None) is not None
-    if terms.spr or more:
+    if terms.spr or terms.own or more:
         return "model"
     return "small" if config.encoder == "data-efficient" else "plain"
 
@@ -124,13 +125,15 @@ class Clock:
     def memory(self, room: str, method: str) -> float | None:
         """By which factor runs of a method held more on this device than was forecast; None if none has said."""
         if (room, method) not in self._sizes:
-            self._sizes[room, method] = max(sizes(self.out / room / method, self.device), default=None)
+            self._sizes[room, method] = max(
+                sizes(self.out / safe(room) / safe(method), self.device), default=None
+            )
         return self._sizes[room, method]
 
     def _measured(self, room: str, method: str) -> tuple[int, float]:
         """How many finished runs of a method there are, and how their time compares with the table's."""
         if (room, method) not in self._factors:
-            found = list(ratios(self.out / room / method, room, self.device, method))
+            found = list(ratios(self.out / safe(room) / safe(method), room, self.device, method))
             self._factors[room, method] = (len(found), median(found) if found else 1.0)
         return self._factors[room, method]
 

@@ -10,6 +10,8 @@ from vcrl.core.modules import bring
 from vcrl.envs import gym_config, registry
 from vcrl.envs.registry import Task
 from vcrl.methods import library
+from vcrl.methods.configs import Own
+from vcrl.methods.family import OF_ITS_NAME
 
 
 class Asked(NamedTuple):
@@ -74,6 +76,7 @@ def from_file(
     """
     config = gym_config.read(path)
     known = {p for f in library.FAMILIES.values() for name in f.methods for p in paths(f.resolve(name))}
+    known |= paths(Own(), "terms.own.").keys() - set(OF_ITS_NAME)
     for setting in config.settings:
         if setting not in known:
             raise unknown(f"setting in {path}", setting, known)

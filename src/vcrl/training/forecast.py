@@ -58,12 +58,17 @@ def forecast(plan: Plan, lifted: Lifted, out: Path, behind: int = 0) -> Forecast
 
 def flop(plan: Plan, lifted: Lifted) -> float:
     """Floating-point operations of one update of all seeds."""
+    traced = traced_learning(plan, lifted)
+    return products(traced.jaxpr.jaxpr) / len(traced.out_info[2])  # a call may make several
+
+
+def traced_learning(plan: Plan, lifted: Lifted) -> Any:
+    """The program of a call that learns, which nothing was computed or compiled for."""
     seeds = jax.ShapeDtypeStruct((len(plan.seeds),), jnp.int32)
     state, replay = jax.eval_shape(lifted.init, seeds), jax.eval_shape(lifted.empty, seeds)
     row = no_row(plan.task.spec, len(plan.seeds))
     given = (jax.tree.leaves(state), replay, row, now(0, 0, 0), np.array(plan.seeds, np.int32))
-    traced = lifted.learn.trace(*given)  # type: ignore
-    return products(traced.jaxpr.jaxpr) / len(traced.out_info[2])  # a call may make several
+    return lifted.learn.trace(*given)  # type: ignore
 
 
 def products(program: Any) -> float:

@@ -14,7 +14,8 @@ from vcrl.envs.registry import Task
 from vcrl.envs.registry import find as find_task
 from vcrl.methods import library
 from vcrl.methods.configs import CONFIGS, Categorical, Config, RainbowConfig, SACConfig
-from vcrl.methods.own import bring_loss
+from vcrl.methods.family import OF_ITS_NAME
+from vcrl.methods.own import bring_loss, found
 from vcrl.nets.encoders import LAYERS, state_shape
 
 ATARI_100K = Protocol(
@@ -185,18 +186,22 @@ def make_plan(
     """
     library.find(method)
     bring_loss(method)
-    found = find_task(task)
-    config = library.resolve(method, found.suite, found.name, found.spec.actions)
-    if found.suite == "gym" and state_shape(found.spec.frame, LAYERS[config.encoder]) is None:
+    what = find_task(task)
+    config = library.resolve(method, what.suite, what.name, what.spec.actions)
+    if what.suite == "gym" and state_shape(what.spec.frame, LAYERS[config.encoder]) is None:
         config = change(config, "encoder", "small")
     for path, value in (changes or {}).items():
+        if path in ("terms.own", *OF_ITS_NAME):
+            raise UserError(
+                f"--{path}: a loss of one's own is part of the method's name, {method}+module:function"
+            )
         config = change(config, path, value)
-    found = at_size(found, config)
-    agreed = _protocol(found, protocol)
+    what = at_size(what, config)
+    agreed = _protocol(what, protocol)
     if steps is not None:
-        agreed = replace(agreed, budget=steps * (found.spec.repeat if agreed.unit == "env steps" else 1))
+        agreed = replace(agreed, budget=steps * (what.spec.repeat if agreed.unit == "env steps" else 1))
     plan = Plan(
-        method, found, tuple(operator.index(seed) for seed in seeds), config, agreed, schedule or Schedule()
+        method, what, tuple(operator.index(seed) for seed in seeds), config, agreed, schedule or Schedule()
     )
     check(plan)
     return plan
@@ -261,6 +266,9 @@ def _check_choice(path: str, value: str, known: Sequence[str]) -> None:
 def _check_parts(plan: Plan) -> None:
     """What terms ask of the nets and of the frame."""
     config, frame = plan.config, plan.task.spec.frame
+    own = config.terms.own
+    if own is not None and own.steps < 1 and found(own.loss).targets:
+        raise UserError(f"--terms.own.steps {own.steps}: {own.loss} wants targets at imagined steps")
     if not isinstance(config, RainbowConfig):
         if config.crop is not None and config.terms.reconstruction:
             raise UserError(f"--crop {config.crop}: what is drawn again is the whole image; give --crop none")

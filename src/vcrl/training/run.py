@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import rich.console
 
-from vcrl.core.config import from_json
+from vcrl.core.config import change, from_json
 from vcrl.core.errors import UserError, unknown
 from vcrl.core.protocol import Protocol
 from vcrl.envs import rendering
@@ -18,6 +18,7 @@ from vcrl.envs.lanes import Finished
 from vcrl.envs.registry import Task, own
 from vcrl.envs.registry import find as find_task
 from vcrl.methods.configs import CONFIGS
+from vcrl.methods.own import found
 from vcrl.runs import checkpoint, reading
 from vcrl.runs.facts import facts, hardware
 from vcrl.runs.folder import RunFolder, run_path
@@ -25,7 +26,7 @@ from vcrl.training import evaluate, loop
 from vcrl.training.config_file import asked
 from vcrl.training.console import Console
 from vcrl.training.engine import engine_of
-from vcrl.training.forecast import outlook
+from vcrl.training.forecast import outlook, traced_learning
 from vcrl.training.lift import told
 from vcrl.training.memory import check_memory, need_in_bytes, out_of_memory
 from vcrl.training.pack import unpack
@@ -159,6 +160,7 @@ def train_plan(
     check_resume(path, resume)
     done = reading.state_of(path) == "done"
     if not done:
+        rehearse(plan)
         check_memory(plan, engine_of(plan))
     log, here = log or rich.console.Console(), facts(_accelerator())
     with (
@@ -201,8 +203,26 @@ def ahead(plan: Plan, out: Path, path: Path, always: bool = False) -> Iterator[s
     """What this computer draws pictures with, where it has to, and how long it may take from where it was saved."""
     if plan.task.suite == "dmc":
         yield rendering.choose().note
+    yield from other_code(plan, path)
     behind = max(checkpoint.generations(path / "checkpoint"), default=0)
     yield from outlook(plan, engine_of(plan).lifted, out, always, behind)
+
+
+def other_code(plan: Plan, path: Path) -> Iterator[str]:
+    """Runs that are the same but for the code of a loss of one's own: those who go on with one see where it went."""
+    if plan.config.terms.own is None or checkpoint.generations(path / "checkpoint"):
+        return
+    mine = change(plan.config, "terms.own.code", "")
+    for other in sorted(path.parent.glob("*/config.json")):
+        with suppress(UserError, KeyError):
+            record = reading.read_run(other.parent).record
+            theirs = from_json(type(plan.config), record["config"])
+            if (
+                other.parent != path
+                and theirs.terms.own is not None
+                and change(theirs, "terms.own.code", "") == mine
+            ):
+                yield f"{other.parent} was trained with other code of {plan.config.terms.own.loss}: this is a new run"
 
 
 def preview(plan: Plan, out: Path, resume: str = "auto") -> list[str]:
@@ -211,10 +231,21 @@ def preview(plan: Plan, out: Path, resume: str = "auto") -> list[str]:
     check_resume(path, resume)
     if reading.state_of(path) == "done":
         return [sizes(plan), f"finished already: {path}"]
+    rehearse(plan)
     check_memory(plan, engine_of(plan))
     saved = checkpoint.generations(path / "checkpoint")
     there = f"would continue from {saved[-1]:,} agent steps" if saved else "would begin"
     return [sizes(plan), *ahead(plan, out, path, always=True), f"{there}: {path}"]
+
+
+def rehearse(plan: Plan) -> None:
+    """A user's loss fails here, if it does, with nothing begun, and not when learning starts."""
+    own = plan.config.terms.own
+    if own is None:
+        return
+    if found(own.loss).code != own.code:
+        raise UserError(f"the code of {own.loss} is not what it was when this was planned: plan it anew")
+    traced_learning(plan, engine_of(plan).lifted)
 
 
 def check_resume(path: Path, resume: str) -> None:
