@@ -3,9 +3,8 @@
 import sys
 from collections.abc import Sequence
 
-import tyro
-
 from vcrl.commands import asking, looking, making
+from vcrl.commands.parsing import parse
 from vcrl.commands.words import Command
 from vcrl.core.errors import UserError, unknown
 from vcrl.core.pages import in_large_pages
@@ -38,7 +37,7 @@ def command() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help"):
+    if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
         return
     try:
@@ -51,9 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise unknown("command", words[0], COMMANDS, "`vcrl --help` lists them.")
         # A user's own environment is usually a module in the folder they stand in.
         sys.path.insert(0, "")
-        command, rest = tyro.cli(
-            COMMANDS[words[0]], prog=f"vcrl {words[0]}", args=words[1:], return_unknown_args=True
-        )
+        command, rest = parse(COMMANDS[words[0]], words[0], words[1:])
         command.run(rest)
     except UserError as error:
         print(f"vcrl: {error}", file=sys.stderr)
@@ -68,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def usage() -> str:
     lines = [
-        f"  vcrl {name:8s} {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()
+        f"  vcrl {name:10s} {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()
     ]
     return "\n".join(
         [

@@ -105,7 +105,7 @@ def test_ls_names_damaged_runs_and_lists_the_others(make_run, tmp_path, capsys, 
 def test_no_runs_is_one_line(tmp_path, capsys):
     for command in ("ls", "show", "report"):
         assert refused(capsys, command, tmp_path / "nowhere").count("\n") == 1
-    assert "not a run folder" in refused(capsys, "ls", tmp_path)
+    assert "no runs in" in refused(capsys, "ls", tmp_path)
 
 
 def test_show(make_run, capsys):

@@ -173,7 +173,7 @@ def test_bad_input_is_one_line(make_run, tmp_path, refused):
     assert "name run folders" in refused()
     assert "no run folder at" in refused(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    assert "not a run folder" in refused(tmp_path / "empty")
+    assert "no runs in" in refused(tmp_path / "empty")
     going = make_run("going", status={"state": "running"})
     assert f"no finished run to report on: {going} is not finished" in refused(going)
     good = make_run("good")

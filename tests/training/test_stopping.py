@@ -99,7 +99,7 @@ def test_never_must_and_auto(whole, tmp_path):
     tiny(tmp_path, resume="never", halt=lambda now: now == 35)
     with pytest.raises(UserError, match=r"--resume never: .* already has a run, saved at 35 agent steps"):
         tiny(tmp_path, resume="never")
-    with pytest.raises(UserError, match="did you mean must"):
+    with pytest.raises(UserError, match="musst: known are auto, never, must"):
         tiny(tmp_path, resume="musst")
     assert_same_files(tiny(tmp_path, resume="must"), whole)
     assert tiny(tmp_path, resume="must").folder.status["state"] == "done"

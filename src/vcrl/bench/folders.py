@@ -48,6 +48,8 @@ def run_folders(path: Path) -> list[Path]:
     """The folder itself if it is a run, else the runs beneath it, in order; what is neither is refused."""
     found: list[str] = []
     _walk(str(path), DEPTH, found)
+    if not found and path.is_dir() and not (path / CONFIG).exists():
+        raise UserError(f"no runs in {path}: `vcrl train` makes them in the folder runs, or where --out says")
     if not found:
         read_run(path)  # says what is wrong, and what may have been meant
     return [Path(name) for name in sorted(found)]

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
+from vcrl.commands.parsing import ENV
 from vcrl.commands.words import as_json, bring, refuse
 from vcrl.core.errors import unknown
 from vcrl.methods import library
@@ -16,7 +18,7 @@ from vcrl.methods.show import diff_table, method_table, methods_table
 class Methods:
     """List the methods, show one in full with the source of every number, or how two differ."""
 
-    name: tyro.conf.Positional[str | None] = None
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="METHOD")] = None
     diff: tuple[str, str] | None = None
     """two methods to compare"""
     suite: str | None = None
@@ -71,7 +73,7 @@ class Tasks:
 class CheckEnv:
     """Look at a Gymnasium environment by random play and write a config to train with, with reasons."""
 
-    env: tyro.conf.Positional[str]
+    env: ENV
     """my_module:MyEnv-v0, my_module:MyClass, or a name that Gymnasium knows, such as CartPole-v1"""
     out: Path | None = None
     """where the config is written; named after the environment if not given"""

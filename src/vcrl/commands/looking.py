@@ -3,10 +3,9 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
+from vcrl.commands.parsing import FOLDER, RUN, RUNS
 from vcrl.commands.words import as_json, bring, parse_seeds, refuse, warn
 from vcrl.core.errors import UserError
 
@@ -15,7 +14,7 @@ from vcrl.core.errors import UserError
 class Eval:
     """Score a run: whole games without exploration, every seed."""
 
-    folder: tyro.conf.Positional[Path]
+    folder: RUN
     episodes: int | None = None
     """games of each seed; the protocol decides if not given"""
     module: str | None = None
@@ -38,7 +37,7 @@ class Eval:
 class Watch:
     """Write an animation of a trained agent, several seeds side by side."""
 
-    folder: tyro.conf.Positional[Path]
+    folder: RUN
     out: Path = Path("play.gif")
     episodes: int = 5
     seeds: str | None = None
@@ -61,9 +60,7 @@ class Watch:
 class Ls:
     """List the runs in a folder: what they are, how far they are, what they scored."""
 
-    folder: tyro.conf.Positional[str] = (
-        "runs"  # not a Path: tyro stumbles over its default next to a wrong flag
-    )
+    folder: FOLDER = "runs"
     """where to look"""
     json: bool = False
     """as JSON, for programs"""
@@ -83,7 +80,7 @@ class Ls:
 class Show:
     """Show everything about one run: state, scores, protocol, settings, how it was made."""
 
-    folder: tyro.conf.Positional[Path]
+    folder: RUN
     json: bool = False
     """as JSON, for programs"""
 
@@ -99,8 +96,8 @@ class Show:
 class Compare:
     """Compare two runs: settings, protocol, scores."""
 
-    first: tyro.conf.Positional[Path]
-    second: tyro.conf.Positional[Path]
+    first: RUN
+    second: RUN
     mixed: bool = False
     """compare scores of different protocols nevertheless"""
 
@@ -115,7 +112,7 @@ class Compare:
 class Report:
     """Write one web page about many runs: figures, tables, protocol, cost; it opens from disk."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS...")] = ()
+    runs: RUNS = ()
     """run folders, or folders of such"""
     out: Path = Path("report")
     """where index.html is written"""
@@ -148,7 +145,7 @@ class Report:
 class Verify:
     """Check every file of a run: sizes, checksums, order, counts, names; nothing is loaded or changed."""
 
-    folder: tyro.conf.Positional[Path]
+    folder: RUN
     json: bool = False
     """as JSON, for programs"""
 
@@ -166,7 +163,7 @@ class Verify:
 class Audit:
     """Play the games behind a run's scores again, from its receipts, and say whether the scores hold."""
 
-    folder: tyro.conf.Positional[Path]
+    folder: RUN
     seeds: str | None = None
     """of these seeds only, as in train"""
     games: int | None = None

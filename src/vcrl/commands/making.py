@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from vcrl.commands.looking import scores_table
+from vcrl.commands.parsing import METHOD, SUITE, TASK
 from vcrl.commands.words import parse_changes, parse_seeds, refuse
 from vcrl.core.errors import UserError
 from vcrl.methods.show import method_table
@@ -21,10 +22,10 @@ class Train:
     or --batch 16; `vcrl methods NAME` lists them.
     """
 
-    method: tyro.conf.Positional[str]
-    task: tyro.conf.Positional[str]
+    method: METHOD
+    task: TASK
     seeds: str = "0:5"
-    """0:5 for 0 to 4, or a list such as 0,3,7"""
+    """0:5 is seeds 0 to 4; 0,3,7 is those; 5 is seed 5 alone"""
     steps: int | None = None
     """agent steps; the task's protocol decides if not given"""
     protocol: str | None = None
@@ -54,9 +55,10 @@ class Train:
 
         from vcrl.training.config_file import asked
         from vcrl.training.plan import Schedule, make_plan
-        from vcrl.training.run import preview, train_plan
+        from vcrl.training.run import check_word, preview, train_plan
 
         log = Console()
+        check_word(self.resume)
         schedule = Schedule(self.log_every, self.evaluate_every, self.gradients_every, self.q_error_every)
         task, steps, changes = asked(self.method, self.task, self.steps, changes, self.module)
         plan = make_plan(self.method, task, seeds, steps, changes, schedule, self.protocol)
@@ -84,7 +86,8 @@ class Campaign:
     Settings of the methods can be changed by their paths, as in train, for all methods alike.
     """
 
-    suite: tyro.conf.Positional[str]
+    suite: SUITE
+    """toy, toy-2, atari100k, atari100k-3, dmc100k or dmc500k"""
     methods: str
     """a list such as spr,vcr"""
     seeds: str | None = None

@@ -1,10 +1,11 @@
 """What commands have in common: reading what was typed, refusing what makes no sense, telling."""
 
+import re
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any, Protocol, runtime_checkable
 
+from vcrl.commands.parsing import flags, usage
 from vcrl.core import modules
 from vcrl.core.config import from_text, paths
 from vcrl.core.errors import UserError, unknown
@@ -12,6 +13,8 @@ from vcrl.methods import library
 from vcrl.methods.configs import Own
 from vcrl.methods.family import OF_ITS_NAME
 
+# Settings as they are called in other projects.
+ELSEWHERE = {"lr": "adam.rate", "learning-rate": "adam.rate", "batch-size": "batch"}
 MOST_SEEDS = 10_000  # that anybody could mean
 
 
@@ -49,9 +52,11 @@ def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
     words = iter(rest)
     for word in words:
         if not word.startswith("--"):
-            raise UserError(f"'{word}' is one argument too many: vcrl train METHOD TASK --flag value")
+            raise too_many(command, word)
         flag, equals, value = word.removeprefix("--").partition("=")
         path = flag.replace("-", "_")
+        if flag in ELSEWHERE:
+            raise UserError(f"unknown flag '--{flag}': did you mean --{ELSEWHERE[flag]}?")
         if path not in known:
             # Settings are too many to list them all.
             names = [f"--{name}" for name in flags(command) + sorted(known - {""})]
@@ -74,12 +79,16 @@ def bring(module: str | None) -> None:
 
 
 def refuse(command: Command, rest: list[str]) -> None:
+    if rest and not rest[0].startswith("-"):
+        raise too_many(command, rest[0])
     if rest:
         raise unknown("flag", rest[0], [f"--{name}" for name in [*flags(command), "help"]])
 
 
-def flags(command: Any) -> list[str]:
-    return [f.name.replace("_", "-") for f in fields(command)]
+def too_many(command: Command, word: str) -> UserError:
+    lists = "; lists have commas and no spaces" if isinstance(getattr(command, "methods", None), str) else ""
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(command).__name__).lower()
+    return UserError(f"'{word}' is one argument too many: vcrl {name} {usage(type(command))}{lists}")
 
 
 def warn(lines: Sequence[str]) -> None:

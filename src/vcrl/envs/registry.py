@@ -1,5 +1,6 @@
 """The tasks by name, with the scores that stand for 0 and 1."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -110,6 +111,11 @@ def find(name: str, trusted: bool = True) -> Task:
     if control is not None:
         return TASKS[control] if control in TASKS else _dmc(control)
     game = atari.plain(name)
+    if game is None and re.fullmatch(r"[\w./-]+-v\d+", name):
+        raise UserError(
+            f"unknown task '{name}': an environment of Gymnasium is gym:{name}, and `vcrl check-env {name}` writes "
+            "a config for it"
+        )
     if game is None:
         raise unknown("task", name, TASKS, "`vcrl tasks` lists them.")
     return TASKS[game] if game in TASKS else _atari(game)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rich.console import Group
 from rich.table import Table
 
 from vcrl.core.config import diff, paths
@@ -11,14 +12,18 @@ from vcrl.methods import library
 from vcrl.methods.configs import OURS
 from vcrl.methods.family import Changes
 
+KINDS = {"rainbow": "discrete", "sac": "continuous"}
 
-def methods_table() -> Table:
-    table = _table("method", "of", "changes", "about")
+
+def methods_table() -> Group:
+    tables: list[Table] = []
     for family in library.FAMILIES.values():
+        table = _table("method", "of", "changes", "about")
+        table.title, table.title_justify = f"over {family.base}, for {KINDS[family.base]} actions", "left"
         for m in family.methods.values():
             table.add_row(m.name, m.of or "", ", ".join(m.changes), m.about)
-        table.add_section()
-    return table
+        tables += [table]
+    return Group(*tables)
 
 
 def method_table(name: str, config: Any, suite: str | None, task: str | None = None) -> Table:
@@ -74,8 +79,6 @@ def _defaults(config: Any, prefix: str = "", source: str = OURS) -> dict[str, st
 def _table(*columns: str) -> Table:
     return Table(*columns, box=None, pad_edge=False)
 
-
-KINDS = {"rainbow": "discrete", "sac": "continuous"}
 
 PREFACE = """\
 <!-- Written by `make docs`: edit src/vcrl/methods, not this page. A test fails when the two differ. -->

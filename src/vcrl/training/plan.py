@@ -217,7 +217,7 @@ def at_size(task: Task, config: Config) -> Task:
 def _protocol(task: Task, name: str | None) -> Protocol:
     known = OF_SUITE[task.suite]
     if name is not None and name not in known:
-        raise UserError(f"--protocol {name}: {task.name} has {' and '.join(known)}")
+        raise UserError(f"--protocol {name}: those of {task.name} are {' and '.join(known)}")
     return PROTOCOLS[name or known[0]]
 
 
@@ -231,7 +231,7 @@ def check(plan: Plan) -> None:
         raise UserError(f"--steps {budget}: at most {2**28 // config.updates_per_step - 1} can be counted")
     if budget <= config.learn_start:
         raise UserError(
-            f"--steps {budget} ends before learning starts at {config.learn_start}: give more steps or --learn_start"
+            f"--steps {budget} ends before learning starts at {config.learn_start}: give more, or a smaller --learn-start"
         )
     _check_choice("init", config.init, INITS[plan.base])
     known = [name for name, bases in OF_ENCODER.items() if plan.base in bases]

@@ -10,7 +10,7 @@ import numpy as np
 import rich.console
 
 from vcrl.core.config import change, from_json
-from vcrl.core.errors import UserError, unknown
+from vcrl.core.errors import UserError
 from vcrl.core.protocol import Protocol
 from vcrl.envs import rendering
 from vcrl.envs.gym_adapt import Fault
@@ -248,10 +248,14 @@ def rehearse(plan: Plan) -> None:
     traced_learning(plan, engine_of(plan).lifted)
 
 
+def check_word(resume: str) -> None:
+    if resume not in RESUME:
+        raise UserError(f"--resume {resume}: known are {', '.join(RESUME)}")
+
+
 def check_resume(path: Path, resume: str) -> None:
     """Refuse to begin where something was to be continued, or to continue where something was to begin."""
-    if resume not in RESUME:
-        raise unknown("--resume", resume, RESUME)
+    check_word(resume)
     saved = checkpoint.generations(path / "checkpoint")
     if resume == "never" and saved:
         raise UserError(

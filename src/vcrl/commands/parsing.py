@@ -1,0 +1,93 @@
+"""What was typed as a command: tyro reads it, and its complaints, which are boxes, become one line."""
+
+import contextlib
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import tyro
+
+from vcrl.core.errors import UserError
+
+C = TypeVar("C")
+# What is given by its place.
+METHOD = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="METHOD")]
+TASK = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
+SUITE = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SUITE")]
+ENV = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
+RUN = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+# Not a Path: tyro stumbles over the default of one next to a wrong flag.
+FOLDER = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+RUNS = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS...")]
+
+WANTED = {"int": "a whole number", "float": "a number", "tuple[str, str]": "two names"}
+FRAME = set("─│╭╮╰╯-+|")  # with and without Unicode
+
+
+def parse(command: type[C], name: str, words: Sequence[str]) -> tuple[C, list[str]]:
+    """The command, and the words that it does not know."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                command,
+                prog=f"vcrl {name}",
+                args=list(words),
+                return_unknown_args=True,
+                config=(tyro.conf.FlagCreatePairsOff,),
+            )
+    except SystemExit as stop:
+        if not stop.code:  # it was asked for help
+            raise
+    raise UserError(f"{complaint(command, name, said.getvalue())}; vcrl {name} --help says more")
+
+
+def complaint(command: type, name: str, box: str) -> str:
+    """What is wrong, without the frame."""
+    text = " ".join(word for word in box.split() if set(word) - FRAME).partition(" For full helptext")[0]
+    if found := re.search(r"parsing (--[\w-]+)", text):
+        given = re.search(r"\['(.*?)'\]|: '([^']*)'", text)
+        value = next(filter(None, given.groups()), "") if given else ""
+        return f"{found[1]} {value}".rstrip() + f": expected {wanted(command, found[1])}"
+    if found := re.search(r"Missing value for argument '(--[\w-]+)'", text):
+        return f"{found[1]} needs a value"
+    if found := re.search(r"Missing value for argument '(\w+)'", text):
+        missing = [positional(command).get(found[1], found[1])]
+    else:
+        _, _, entries = text.partition(f"Missing from vcrl {name}:")
+        missing = [entry.split()[0] for entry in entries.split("(required)") if entry.split()]
+    are = "is" if len(missing) == 1 else "are"
+    return f"{' and '.join(missing)} {are} missing: vcrl {name} {usage(command)}" if missing else text
+
+
+def wanted(command: type, flag: str) -> str:
+    hint = str(get_type_hints(command).get(flag.removeprefix("--").replace("-", "_"))).removeprefix(
+        "<class '"
+    )
+    return next((told for kind, told in WANTED.items() if hint.startswith(kind)), "another value")
+
+
+def positional(command: type) -> dict[str, str]:
+    """What is given by its place, with the word for it in help."""
+    out: dict[str, str] = {}
+    for field, hint in get_type_hints(command, include_extras=True).items():
+        notes = getattr(hint, "__metadata__", ())
+        if tyro.conf.Positional in notes:
+            out[field] = next((n.metavar for n in notes if getattr(n, "metavar", None)), field.upper())
+    return out
+
+
+def usage(command: type) -> str:
+    """What has to be given, in order."""
+    by_place = positional(command)
+    needed = [f for f in fields(command) if f.default is MISSING and f.default_factory is MISSING]  # type: ignore
+    return " ".join(by_place.get(f.name, f"--{f.name.replace('_', '-')} ...") for f in needed)
+
+
+def flags(command: Any) -> list[str]:
+    """What can be given by name."""
+    by_place = positional(type(command))
+    return [f.name.replace("_", "-") for f in fields(command) if f.name not in by_place]
