@@ -231,7 +231,7 @@ def check(plan: Plan) -> None:
         raise UserError(f"--steps {budget}: at most {2**28 // config.updates_per_step - 1} can be counted")
     if budget <= config.learn_start:
         raise UserError(
-            f"--steps {budget} ends before learning starts at {config.learn_start}: give more, or a smaller --learn-start"
+            f"--steps {budget} ends before learning starts at {config.learn_start}: give more, or less --learn-start"
         )
     _check_choice("init", config.init, INITS[plan.base])
     known = [name for name, bases in OF_ENCODER.items() if plan.base in bases]
