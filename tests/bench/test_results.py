@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vcrl.bench import kept, page, paper, results, scores, stats
+from vcrl.bench import kept, page, paper, results, sources, stats
 from vcrl.core.config import digest
 from vcrl.core.errors import UserError
 from vcrl.runs.folder import RunFolder
@@ -406,7 +406,7 @@ def test_what_a_run_did_not_tell_is_a_dash_and_the_other_seeds_have_their_q_erro
         line for line in found["Where the numbers come from"].splitlines() if line.startswith("| pong")
     ]
     assert sorted(line.split("|")[7].strip() for line in origins) == ["-", "61 s"]
-    read = scores.read_results(out)
+    read = sources.read_results(out)
     assert [row.seconds for row in read.rows[:2]] == [30.5, 30.5]
     assert all(math.isnan(row.seconds) for row in read.rows[2:])
     assert [origin.seeds for origin in read.origins] == ["0:2", "2:4"]

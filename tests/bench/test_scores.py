@@ -9,16 +9,8 @@ import pytest
 
 from vcrl.bench import results, scores
 from vcrl.bench.aggregates import aggregates
-from vcrl.bench.scores import (
-    labels,
-    matrix,
-    mixture,
-    read_bank,
-    read_paper,
-    read_results,
-    read_runs,
-    tasks_in,
-)
+from vcrl.bench.scores import labels, matrix, mixture, tasks_in
+from vcrl.bench.sources import read_bank, read_paper, read_results, read_runs
 from vcrl.core.errors import UserError
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "runs"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import rich.console
 from ground import plan_of_trained, run_in
 
-from vcrl.bench import audit, compare, listing, results, scores
+from vcrl.bench import audit, compare, listing, results, sources
 from vcrl.bench.report import report
 from vcrl.campaign import plan as campaign_plan
 from vcrl.campaign import progress
@@ -158,9 +158,9 @@ LOADERS = {
     "report": Loader([*EVERYTHING, "results/*.csv", "bank/*/*.json"], _report, writes=True, slow=True),
     "results add": Loader([*EVERYTHING, "results/*.csv"], _tables, writes=True),
     "results page": Loader(["results/*.csv"], _page, writes=True, slow=True),
-    "scores of runs": Loader(EVERYTHING, lambda root: scores.read_runs([root / "runs"])),
-    "results": Loader(["results/*.csv"], lambda root: scores.read_results(root / "results")),
-    "bank": Loader(["bank/*/*.json"], lambda root: scores.read_bank(root / "bank")),
+    "scores of runs": Loader(EVERYTHING, lambda root: sources.read_runs([root / "runs"])),
+    "results": Loader(["results/*.csv"], lambda root: sources.read_results(root / "results")),
+    "bank": Loader(["bank/*/*.json"], lambda root: sources.read_bank(root / "bank")),
     "config": Loader(["my.toml"], lambda root: gym_config.read(root / "my.toml"), typed=True),
     "config for a method": Loader(["my.toml"], lambda root: from_file("vcr", root / "my.toml"), typed=True),
     "campaign": Loader(EVERYTHING, _campaign),

@@ -13,7 +13,7 @@ import vcrl
 from vcrl.bench.audit import audit
 from vcrl.bench.listing import list_runs
 from vcrl.bench.report import report
-from vcrl.bench.scores import read_runs
+from vcrl.bench.sources import read_runs
 from vcrl.campaign.ask import make_ask
 from vcrl.cli import main
 from vcrl.core.errors import UserError

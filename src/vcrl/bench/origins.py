@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from vcrl.bench import paper, scores, web
+from vcrl.bench import paper, sources, web
 from vcrl.bench.gather import Benchmark
 from vcrl.bench.kept import Cell as Seeds
 from vcrl.bench.kept import verdict
@@ -23,7 +23,7 @@ def against_paper(part: Benchmark, found: Found) -> list[str]:
     if not part.own():
         return []
     lines: list[str | Html] = []
-    told = {row.task for row in scores.read_paper().rows if row.protocol == part.protocol}
+    told = {row.task for row in sources.read_paper().rows if row.protocol == part.protocol}
     if told:
         missing = sorted(told - set(part.tasks))
         if missing:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vcrl.bench import aggregates, export, scores, web
+from vcrl.bench import aggregates, export, scores, sources, web
 from vcrl.bench.aggregates import Aggregates
 from vcrl.bench.gather import Benchmark, benchmarks, choose_banked
 from vcrl.bench.origins import against_paper, cost, on_gpu, protocols, provenance, spent
@@ -36,12 +36,12 @@ def report(
     Gives the lines about what was left out, and what was written, the page first.
     """
     own = scores.join(
-        scores.read_runs(runs), *([scores.read_results(results)] if results is not None else [])
+        sources.read_runs(runs), *([sources.read_results(results)] if results is not None else [])
     )
     if not own.rows and (runs or bank is None):
         first = f": {own.left_out[0]}" if own.left_out else ": name run folders, or folders of such"
         raise UserError(f"no finished run to report on{first}")
-    found = own if bank is None else scores.join(own, choose_banked(scores.read_bank(bank), own, methods))
+    found = own if bank is None else scores.join(own, choose_banked(sources.read_bank(bank), own, methods))
     if methods is not None:
         rows = scores.choose(found.rows, methods)
         made = {(row.source, row.method) for row in rows}

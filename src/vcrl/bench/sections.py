@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vcrl.bench import aggregates, paper, power, scores, web
+from vcrl.bench import aggregates, paper, power, sources, web
 from vcrl.bench.aggregates import Aggregates
 from vcrl.bench.gather import Benchmark
 from vcrl.bench.pictures import Picture
@@ -167,7 +167,7 @@ def improvement(part: Benchmark, chances: Mapping[tuple[str, str], Interval], ma
 
 def games(part: Benchmark, mark: str) -> list[str]:
     name = f"games-{part.id}"
-    told = {(row.task, row.method): row for row in scores.read_paper().rows if row.protocol == part.protocol}
+    told = {(row.task, row.method): row for row in sources.read_paper().rows if row.protocol == part.protocol}
     headings = [
         Heading("task"),
         Heading("method"),
