@@ -247,7 +247,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path, make_run):
     with pytest.raises(UserError, match="no run folder at"):
         read_runs([tmp_path / "nowhere"])
     (tmp_path / "other").mkdir()
-    with pytest.raises(UserError, match="not a run folder"):
+    with pytest.raises(UserError, match="no runs in"):
         read_runs([tmp_path / "other"])
 
 

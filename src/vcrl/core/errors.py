@@ -22,7 +22,10 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "", whole: s
     """An error that names the nearest known names, or where nothing is near all of them, or `whole`: where they are."""
     names = sorted(known)
     # Neither capitals nor the dashes before a flag make two names alike or different.
-    plain = {one.lstrip("-").casefold(): one for one in reversed(names)}
-    near = [plain[one] for one in get_close_matches(name.lstrip("-").casefold(), plain, n=3, cutoff=0.6)]
+    plain: dict[str, list[str]] = {}
+    for one in reversed(names):
+        plain.setdefault(one.lstrip("-").casefold(), []).append(one)
+    found = get_close_matches(name.lstrip("-").casefold(), plain, n=3, cutoff=0.6)
+    near = [one for match in found for one in plain[match]]
     meant = f"did you mean {' or '.join(near)}?" if near else whole or f"known: {', '.join(names)}."
     return UserError(f"unknown {kind} '{name}': {meant}{' ' + hint if hint else ''}")
