@@ -90,14 +90,20 @@ BAD = {
     "audit nowhere --tolerance x": "--tolerance x: expected a number",
     "methods --diff spr": "--diff spr: expected two names",
     "methods --name vcr": "unknown flag '--name': known: --diff, --help, --suite.",
+    "train --sedes 0:5 vcr catch": "unknown flag before METHOD TASK '--sedes': did you mean --seeds",
+    "train --batch 16 vcr catch": "unknown flag before METHOD TASK '--batch': settings come behind METHOD TASK",
+    "eval --json run": "unknown flag before RUN '--json': known: --episodes, --module.",
     # What is too much.
+    "ls --json=true": "--json is given or not, and has no value",
+    "methods one two": "'two' is one argument too many: vcrl methods [METHOD]",
+    "doctor now": "'now' is one argument too many: vcrl doctor\n",
     "show one two": "'two' is one argument too many: vcrl show RUN",
     "campaign toy --methods spr vcr": "lists have commas and no spaces",
     "check-env one two": "'two' is one argument too many: vcrl check-env ENV",
     # What is called otherwise here.
     "train VCR catch": "did you mean vcr",
     "train vcr catch --lr 1": "did you mean --adam.rate?",
-    "train vcr CartPole-v1": "is gym:CartPole-v1, and `vcrl check-env CartPole-v1` writes",
+    "train vcr CartPole-v1": "gym:CartPole-v1? For one of Gymnasium `vcrl check-env CartPole-v1` writes",
     "train vcr catch --resume yes": "--resume yes: known are auto, never, must",
     "train vcr catch --protocol atari100k": "those of catch are toy",
     "report nowhere": "no run folder at nowhere",
@@ -115,6 +121,16 @@ def test_bad_input_is_one_clear_line(line, capsys, tmp_path, monkeypatch):
     assert said.startswith("vcrl: ") and said.count("\n") == 1
     assert BAD[line] in said
     assert not list(tmp_path.iterdir()), "nothing is written before the input is known to be good"
+
+
+def test_in_a_terminal_with_colours_it_is_the_same_line(capsys, monkeypatch):
+    monkeypatch.setattr("tyro._fmtlib._FORCE_ANSI", True)
+    with pytest.raises(SystemExit):
+        main(["train", "vcr"])
+    assert (
+        capsys.readouterr().err
+        == "vcrl: TASK is missing: vcrl train METHOD TASK; vcrl train --help says more\n"
+    )
 
 
 def test_an_unwritable_place_is_one_clear_line(capsys, tmp_path):

@@ -66,6 +66,17 @@ def target(view, key):
     return view.td_target[0].mean(axis=-1)
 
 
+class Seen(Exception):
+    """What a loss was shown."""
+
+
+@vcrl.loss
+def shapes(view, key):
+    names = ("obs", "imagined", "real", "action", "reward", "terminal", "alive", "td_target", "reading")
+    found = {name: getattr(view, name) for name in names} | {"bellman": view.bellman(view.q, view.q_target)}
+    raise Seen({name: x.shape for name, x in found.items() if x is not None})
+
+
 @vcrl.loss
 def whole(view, key):
     """One number where one a sample is wanted."""

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy_sac as hand
-import own_losses  # noqa: F401, so that it can be named
 import pytest
 import tiny_agent as tiny
 import tiny_sac
+from own_losses import Seen
 
 from vcrl.agents import rainbow
 from vcrl.agents.rainbow import clipped
@@ -17,10 +17,17 @@ from vcrl.agents.sac import descents
 from vcrl.agents.soft import term_losses
 from vcrl.core.errors import UserError
 from vcrl.methods.configs import SPR, VCR, ControlTerms, Own, Terms
+from vcrl.methods.own import code_of
 
-LIKENESS = Own("own_losses:likeness", steps=tiny.STEPS)
-TAKEN = Own("own_losses:taken", steps=tiny.STEPS)
-ENDING = Own("own_losses:ending", steps=1, numbers=(("scale", 2.0),))
+
+def mine(name: str, **more) -> Own:
+    """A loss of own_losses.py, as a method with it has it."""
+    return Own(f"own_losses:{name}", code_of(f"own_losses:{name}"), **more)
+
+
+LIKENESS = mine("likeness", steps=tiny.STEPS)
+TAKEN = mine("taken", steps=tiny.STEPS)
+ENDING = mine("ending", steps=1, numbers=(("scale", 2.0),))
 
 
 def variant(**terms) -> rainbow.Setup:
@@ -131,7 +138,7 @@ def norm(tree):
 @pytest.fixture(scope="module")
 def control():
     """As above, where states are vectors and actions numbers; before and after an update."""
-    own = Own("own_losses:ending", steps=1)
+    own = mine("ending", steps=1)
     agent = tiny_sac.agent(tiny_sac.config(terms=ControlTerms(spr=tiny_sac.ALL.spr, own=own)))
     state, batches = tiny_sac.state(agent), tiny_sac.batches(agent)
     looked = tiny_sac.look(tiny_sac.setup(agent))(state, batches, tiny_sac.CLOCK)
@@ -154,7 +161,7 @@ def test_over_sac_the_auxiliary_step_moves_its_net(control):
 def test_over_sac_it_computes_what_the_built_in_term_computes():
     """The actions taken against their soft targets; both critics, and none of the others."""
     built = VCR(steps=tiny_sac.STEPS, others="none")
-    terms = (ControlTerms(vcr=built), ControlTerms(own=Own("own_losses:taken", steps=tiny_sac.STEPS)))
+    terms = (ControlTerms(vcr=built), ControlTerms(own=mine("taken", steps=tiny_sac.STEPS)))
     agents = [tiny_sac.agent(tiny_sac.config(terms=each)) for each in terms]
     state = tiny_sac.state(agents[0])
     looks = [tiny_sac.look(tiny_sac.setup(a))(state, tiny_sac.batches(a), tiny_sac.CLOCK) for a in agents]
@@ -167,15 +174,15 @@ def test_over_sac_it_computes_what_the_built_in_term_computes():
 
 
 def test_over_sac_the_auxiliary_step_may_move_the_critics_as_with_value_consistency():
-    own = descents(tiny_sac.config(terms=ControlTerms(own=Own("own_losses:taken"))))["auxiliary"]
+    own = descents(tiny_sac.config(terms=ControlTerms(own=mine("taken"))))["auxiliary"]
     assert own.rates.keys() >= {"encoder", "q_head", "transition", "own"}
     heads = dataclasses.replace(tiny_sac.config().auxiliary, heads=False)
-    kept = tiny_sac.config(terms=ControlTerms(own=Own("own_losses:taken")), auxiliary=heads)
+    kept = tiny_sac.config(terms=ControlTerms(own=mine("taken")), auxiliary=heads)
     assert "q_head" not in descents(kept)["auxiliary"].rates
 
 
 def test_over_sac_there_is_a_target_of_the_first_action_too():
-    own = ControlTerms(own=Own("own_losses:target", steps=tiny_sac.STEPS))
+    own = ControlTerms(own=mine("target", steps=tiny_sac.STEPS))
     agent = tiny_sac.agent(tiny_sac.config(terms=own))
     state, windows = tiny_sac.state(agent), tiny_sac.batches(agent).aux
     assert windows is not None
@@ -193,11 +200,37 @@ def test_over_sac_there_is_a_target_of_the_first_action_too():
     assert float(told(state)) == pytest.approx(np.mean(y), rel=1e-4)
 
 
+# What it sees
+
+
+def test_what_it_did_not_ask_for_is_not_there_and_all_is_as_long_as_it_wants():
+    """Beside VCR, which looks further ahead and has targets."""
+    own = mine("shapes", steps=1)
+    setup = variant(vcr=tiny.VCR2, own=own)
+    state = jax.eval_shape(lambda: rainbow.init(setup, jnp.asarray(0)))
+    with pytest.raises(Seen) as told:
+        jax.eval_shape(
+            lambda s: rainbow.losses(setup, s.online, s, tiny.segment(), tiny.CLOCK, tiny.SEED), state
+        )
+    shapes = told.value.args[0]
+    assert {name: shape[0] for name, shape in shapes.items()} == {
+        "obs": 2, "imagined": 2, "real": 1, "action": 2, "reward": 2, "terminal": 2, "alive": 2,
+        "td_target": 0, "bellman": 2, "reading": 2,
+    }  # fmt: skip
+    terms = ControlTerms(vcr=tiny_sac.ALL.vcr, own=own)
+    agent = tiny_sac.agent(tiny_sac.config(terms=terms))
+    with pytest.raises(Seen) as told:
+        tiny_sac.look(tiny_sac.setup(agent)).trace(
+            tiny_sac.state(agent), tiny_sac.batches(agent), tiny_sac.CLOCK
+        )
+    assert told.value.args[0]["td_target"][0] == 0 and told.value.args[0]["imagined"][0] == 2
+
+
 # Nets and what is refused
 
 
 def test_nets_may_have_parts_that_are_no_arrays():
-    agent = tiny.agent(tiny.config(terms=Terms(own=Own("own_losses:layered", steps=1))))
+    agent = tiny.agent(tiny.config(terms=Terms(own=mine("layered", steps=1))))
     state = jax.jit(agent.init)(jnp.asarray(3))
     shapes = sorted(x.shape for x in jax.tree.leaves(state.online.own))
     assert shapes == [(1,), (1, 4), (4,), (4, 144)]
@@ -207,13 +240,13 @@ def test_nets_may_have_parts_that_are_no_arrays():
 
 
 def test_nets_with_arrays_that_cannot_be_learned_are_refused():
-    agent = tiny.agent(tiny.config(terms=Terms(own=Own("own_losses:counted", steps=1))))
+    agent = tiny.agent(tiny.config(terms=Terms(own=mine("counted", steps=1))))
     with pytest.raises(UserError, match="own_losses:counted have an array of int32: only floats"):
         jax.eval_shape(agent.init, jnp.asarray(0))
 
 
 def test_a_loss_that_is_not_one_number_a_sample_is_refused(ending):
-    setup = variant(own=Own("own_losses:whole", steps=1))
+    setup = variant(own=mine("whole", steps=1))
     told = r"own_losses:whole gave numbers of shape \(\): one a sample is needed, \(4,\)"
     with pytest.raises(UserError, match=told):
         jax.eval_shape(

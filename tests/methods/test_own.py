@@ -13,7 +13,7 @@ from vcrl.core.config import change, digest, from_json, to_json
 from vcrl.core.errors import UserError
 from vcrl.methods import library
 from vcrl.methods.configs import Own, RainbowConfig
-from vcrl.methods.own import bring_loss, found, with_loss
+from vcrl.methods.own import bring_loss, code_of, found, known, with_loss
 from vcrl.methods.show import source_of
 
 SOURCE = """
@@ -23,7 +23,10 @@ import vcrl
 def still(view, key):
     return {value}
 
-@vcrl.loss(targets=True, nets=len)
+def nets(key, shape, actions):
+    return key
+
+@vcrl.loss(targets=True, nets=nets)
 def deep(view, key):
     return 0
 
@@ -50,7 +53,7 @@ def test_a_marked_function_is_found_once_its_module_is_imported(ideas):
     bring_loss("spr+some_ideas:still")
     assert found("some_ideas:still")(None, None) == 1
     assert (found("some_ideas:still").nets, found("some_ideas:still").targets) == (None, False)
-    assert (found("some_ideas:deep").nets, found("some_ideas:deep").targets) == (len, True)
+    assert found("some_ideas:deep").nets("key", (), 1) == "key" and found("some_ideas:deep").targets
 
 
 @pytest.mark.parametrize(
@@ -193,3 +196,56 @@ def test_a_module_that_waits_to_be_imported_is_not_imported_by_a_name(tmp_path):
             module.anything  # noqa: B018, the control of the above
     finally:
         del sys.modules["lazy_ideas"]
+
+
+def test_what_is_no_plain_function_is_known_by_the_file_that_marks_it(tmp_path, monkeypatch):
+    """And not by what it is made of: numbers and wrappers stand in the file."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "some_parts.py").write_text("def base(view, key, scale=1):\n    return scale\n")
+    codes = set()
+    for scale in (2, 3):
+        (tmp_path / "made_ideas.py").write_text(MADE.format(scale=scale))
+        sys.modules.pop("made_ideas", None)
+        importlib.invalidate_caches()
+        bring_loss("spr+made_ideas:part")
+        assert found("made_ideas:part")(None, None) == scale
+        assert found("made_ideas:mine").code == found("made_ideas:part").code
+        codes.add(found("made_ideas:part").code)
+    assert len(codes) == 2
+    for name in ("made_ideas", "some_parts"):
+        del sys.modules[name]
+
+
+MADE = """
+import functools
+import some_parts
+import vcrl
+
+part = vcrl.loss(functools.partial(some_parts.base, scale={scale}))
+
+@vcrl.loss
+@functools.wraps(some_parts.base)
+def mine(view, key):
+    return {scale} * some_parts.base(view, key)
+"""
+
+
+def test_code_that_cannot_be_seen_is_refused():
+    scope: dict[str, Any] = {}
+    source = "import functools, vcrl\nlater = lambda: vcrl.loss(functools.partial(max, 1))"
+    exec(compile(source, "<typed>", "exec"), scope)
+    with pytest.raises(UserError, match="cannot be seen: write the loss in a file"):
+        scope["later"]()
+
+
+def test_a_loss_of_other_code_is_not_the_one_that_is_meant(ideas):
+    assert known("some_ideas:still", "0123abcd") is None and code_of("some_ideas:still") == ""
+    bring_loss("spr+some_ideas:still")
+    here = found("some_ideas:still").code
+    assert (
+        known("some_ideas:still", here) is found("some_ideas:still") and code_of("some_ideas:still") == here
+    )
+    assert known("some_ideas:still", "0123abcd") is None
+    # What is not marked in an imported module is not there either, and resolving a name complains of nothing.
+    assert known("some_ideas:plain", here) is None and code_of("some_ideas:plain") == ""
+    assert library.resolve("spr+some_ideas:plain").terms.own == Own("some_ideas:plain", "")

@@ -98,6 +98,11 @@ def test_from_the_command_line_to_a_score_and_back_to_the_run(ideas, capsys):
     main(["eval", str(path), "--episodes", "1"])
     assert "1 games a seed" in capsys.readouterr().out
     assert audit(path).holds and "some_ideas" not in sys.modules
+    # Nor does it matter what else that module has by now.
+    again(ideas, "import vcrl")
+    importlib.import_module("some_ideas")
+    engine._engines.clear()  # type: ignore
+    assert len(vcrl.load_run(path).evaluate(episodes=1)) == 2
 
 
 def test_stopped_and_resumed_equals_not_stopped(ideas, tmp_path):
@@ -171,6 +176,11 @@ def test_other_code_begins_another_run_and_says_so(ideas, tmp_path):
     )
     again(ideas, IDEAS)
     assert tiny(tmp_path / "out", "rainbow+some_ideas:blind", **stop).path == first.path
+    # With other seeds or steps and the same code nothing is said of it.
+    for more in ({"seeds": (7, 8)}, {"steps": 90}):
+        log = Console(file=io.StringIO(), width=400)
+        tiny(tmp_path / "out", "rainbow+some_ideas:blind", log=log, halt=lambda at: at == 5, **more)
+        assert "other code" not in log.file.getvalue()
 
 
 def test_a_plan_is_not_carried_out_with_other_code(ideas, tmp_path):
@@ -196,7 +206,7 @@ def test_a_campaigns_run_is_not_trained_with_other_code(ideas, capsys):
 
 def test_what_is_part_of_the_name_is_no_setting(ideas):
     for path in ("terms.own", "terms.own.loss", "terms.own.code"):
-        with pytest.raises(UserError, match="part of the method's name"):
+        with pytest.raises(UserError, match="part of the name, rainbow\\+module:function"):
             make_plan("rainbow+some_ideas:blind", "catch", changes={path: None})
     with pytest.raises(UserError, match=r"--terms\.own\.steps 0: some_ideas:ahead wants targets"):
         make_plan("rainbow+some_ideas:ahead", "catch", changes={"terms.own.steps": 0})

@@ -40,6 +40,7 @@ from vcrl.objectives import (
     value_consistency,
 )
 
+ALONG = ("obs", "imagined", "action", "reward", "terminal", "alive")
 Loss = tuple[Float[Array, " B"], Metrics]
 
 
@@ -156,16 +157,27 @@ def reconstruction(term: Reconstruction, view: View, key: Array) -> Loss:
 
 def own(term: Own, view: View, key: Array) -> Loss:
     """What the user's function says of as many steps as it wants, checked."""
-    loss, along = found(term.loss), ("obs", "imagined", "action", "reward", "terminal", "alive", "td_target")
+    loss, ahead = found(term.loss), slice(term.steps + 1)
+    bellman, reading = view.bellman, view.reading
     view = view._replace(
-        real=view.real[: term.steps], **{name: getattr(view, name)[: term.steps + 1] for name in along}
+        real=view.real[: term.steps],
+        td_target=view.td_target[ahead if loss.targets else slice(0)],
+        bellman=lambda *heads: bellman(*heads)[ahead],
+        reading=None if reading is None else reading[ahead],
+        **{name: getattr(view, name)[ahead] for name in ALONG},
     )
     if loss.nets is not None:
         # The state has their arrays alone; what else there is in them, such as activations, is made anew.
         whole = eqx.filter_eval_shape(loss.nets, key, view.imagined.shape[2:], view.actions)
         rest = eqx.filter(whole, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
-        nets = eqx.combine(view.online.own, rest)
-        view = view._replace(online=dataclasses.replace(view.online, own=nets))
+        nets = {"online": view.online, "target": view.target}
+        there = {name: each for name, each in nets.items() if getattr(each, "own", None) is not None}
+        view = view._replace(
+            **{
+                name: dataclasses.replace(each, own=eqx.combine(each.own, rest))
+                for name, each in there.items()
+            }
+        )
     said = loss(view, key, **dict(term.numbers))
     value, metrics = said if isinstance(said, tuple) else (said, {})
     samples = view.alive.shape[1:]
@@ -181,7 +193,7 @@ def own_nets(term: Own | None, key: Array, shape: tuple[int, ...], actions: int)
 
     None if there are none, and where the loss is not imported: to play it is not needed.
     """
-    loss = None if term is None else known(term.loss)
+    loss = None if term is None else known(term.loss, term.code)
     if term is None or loss is None or loss.nets is None:
         return None
     arrays, rest = eqx.partition(loss.nets(key, shape, actions), eqx.is_inexact_array)
@@ -225,6 +237,6 @@ def wants_reading(term: Any) -> bool:
 def wants_targets(term: Any) -> bool:
     """Whether a term needs Bellman targets at imagined steps, and not only at the real one."""
     if isinstance(term, Own):
-        loss = known(term.loss)
+        loss = known(term.loss, term.code)
         return loss is not None and loss.targets
     return isinstance(term, VCR) and term.taken == "n-step"

@@ -53,7 +53,7 @@ def against_paper(part: Benchmark, found: Found) -> list[str]:
 
 
 def _verdicts(part: Benchmark, name: str) -> list[str]:
-    """Whether our means are such as the paper's could have been; see `bench/page.py::verdict`."""
+    """Whether our means are such as the paper's could have been; see `bench/kept.py::verdict`."""
     words: dict[str, list[str]] = {}
     method = ""
     counts = []

@@ -89,11 +89,12 @@ def tasks_in(rows: Iterable[Score]) -> list[str]:
 
 def choose(rows: Sequence[Score], methods: Sequence[str]) -> list[Score]:
     """Rows of some methods; `spr` means every source of it, `SPR (paper)` that one."""
-    names = {row.method for row in rows} | {row.name for row in rows}
+    # One whose code differs between runs, as `sources` names it, is every one of it.
+    names = {one for row in rows for one in (row.method, row.name, row.method.partition(" (")[0])}
     for method in methods:
         if method not in names:
             raise unknown("method", method, names)
-    return [row for row in rows if row.method in methods or row.name in methods]
+    return [row for row in rows if {row.method, row.name, row.method.partition(" (")[0]} & set(methods)]
 
 
 def matrix(rows: Sequence[Score], tasks: Sequence[str], *, mixed: bool = False) -> dict[str, np.ndarray]:

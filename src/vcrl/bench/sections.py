@@ -16,7 +16,7 @@ from vcrl.bench.tables import number_text
 from vcrl.bench.web import Cell, Heading, Html
 
 NAMES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
-FEW = 4  # seeds, as in `bench/page.py`, or methods
+FEW = 4  # seeds, as in `bench/kept.py`, or methods
 DASH = "-"
 ADVISED = 2  # pairs, where methods are few, for which the seeds needed are worked out; each takes seconds
 

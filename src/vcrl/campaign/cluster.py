@@ -18,6 +18,7 @@ from vcrl.campaign.plan import Campaign, holder
 from vcrl.campaign.progress import log_of
 from vcrl.campaign.work import Queue, Work
 from vcrl.core.errors import UserError
+from vcrl.methods.own import with_loss
 
 SAVING = 120.0  # seconds that the process of a dead worker has to save, before its run is tried again
 
@@ -79,10 +80,10 @@ class Cluster:
             job, ask = work.job, self.campaign.ask
             words = ask.words(job.what.method, job.what.task, job.seeds, job.what.digest)
             environment = {} if self.campaign.machine.gpus else {"JAX_PLATFORMS": "cpu"}
-            # A user's module is found there as it is here.
-            environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
+            # A loss of the user's is found there as it is here.
+            folder = os.getcwd() if with_loss(job.what.method)[1] is not None else ""
             ref = self.remote.remote(
-                words, str(job.path), str(log_of(ask, job)), environment, tuple(self.program)
+                words, str(job.path), str(log_of(ask, job)), environment, tuple(self.program), folder
             )
             self.running[ref] = work
         return bool(self.running or self.queue.waiting)
@@ -99,9 +100,17 @@ class Cluster:
 
 
 def train(
-    words: list[str], path: str, log: str, environment: dict[str, str], program: tuple[str, ...]
+    words: list[str],
+    path: str,
+    log: str,
+    environment: dict[str, str],
+    program: tuple[str, ...],
+    folder: str = "",
 ) -> tuple[str, str]:
     """What a worker does: one training, from its start or its checkpoint to its end."""
+    if folder:
+        mine = os.environ.get("PYTHONPATH")
+        environment = {**environment, "PYTHONPATH": os.pathsep.join([folder, *([mine] if mine else [])])}
     until = time.monotonic() + SAVING
     while holder(Path(path)) and time.monotonic() < until:
         time.sleep(0.2)

@@ -6,6 +6,7 @@ one seed needs. Nothing is allocated and nothing compiled.
 
 import json
 import sys
+import traceback
 from dataclasses import replace
 from typing import Any
 
@@ -30,9 +31,8 @@ def scout(asked: dict[str, Any]) -> dict[str, Any]:
             try:
                 rehearse(one)
             except Exception as error:  # a user's loss may fail in any way
-                return {
-                    "error": f"{method} on {task}: {told(error)}; `vcrl train {method} {task}` says where"
-                }
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                return {"error": f"{method} on {task}: {told(error)} ({where.filename}, line {where.lineno})"}
             engine = engine_of(one)
             sizes[key] = (*need_in_bytes(one, engine, gpu=True), kept_in_bytes(one, engine))
         replay, weights, working, kept = sizes[key]

@@ -64,8 +64,8 @@ class Train:
         plan = make_plan(self.method, task, seeds, steps, changes, schedule, self.protocol)
         if self.expect not in (None, plan.digest):
             raise UserError(
-                f"{self.method} on {plan.task.name} was {self.expect} when it was planned and is {plan.digest} now, "
-                "for the file of its loss has changed: start the campaign again"
+                f"{self.method} on {plan.task.name} was {self.expect} when it was planned and is {plan.digest} now: "
+                "settings, this program or the file of its loss have changed; start the campaign again"
             )
         log.print(method_table(self.method, plan.config, plan.task.suite, plan.task.name))
         if self.dry_run:

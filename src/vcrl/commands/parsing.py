@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, TypeVar, get_type_hints
 
 import tyro
 
-from vcrl.core.errors import UserError
+from vcrl.core.errors import UserError, unknown
 
 C = TypeVar("C")
 # What is given by its place.
@@ -23,12 +23,18 @@ RUN = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 FOLDER = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 RUNS = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS...")]
 
+SETTABLE = ("Train", "Campaign")  # commands that take settings of methods as flags
 WANTED = {"int": "a whole number", "float": "a number", "tuple[str, str]": "two names"}
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal
 FRAME = set("─│╭╮╰╯-+|")  # with and without Unicode
 
 
 def parse(command: type[C], name: str, words: Sequence[str]) -> tuple[C, list[str]]:
     """The command, and the words that it does not know."""
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if equals and get_type_hints(command).get(field_of(flag)) is bool:
+            raise UserError(f"{flag} is given or not, and has no value: not {flag}={value}")
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -42,18 +48,23 @@ def parse(command: type[C], name: str, words: Sequence[str]) -> tuple[C, list[st
     except SystemExit as stop:
         if not stop.code:  # it was asked for help
             raise
-    raise UserError(f"{complaint(command, name, said.getvalue())}; vcrl {name} --help says more")
+    told = complaint(command, name, words, COLOUR.sub("", said.getvalue()))
+    raise UserError(f"{told}; vcrl {name} --help says more")
 
 
-def complaint(command: type, name: str, box: str) -> str:
+def complaint(command: type, name: str, words: Sequence[str], box: str) -> str:
     """What is wrong, without the frame."""
     text = " ".join(word for word in box.split() if set(word) - FRAME).partition(" For full helptext")[0]
     if found := re.search(r"parsing (--[\w-]+)", text):
-        given = re.search(r"\['(.*?)'\]|: '([^']*)'", text)
-        value = next(filter(None, given.groups()), "") if given else ""
-        return f"{found[1]} {value}".rstrip() + f": expected {wanted(command, found[1])}"
+        return f"{found[1]} {given(words, found[1])}".rstrip() + f": expected {wanted(command, found[1])}"
     if found := re.search(r"Missing value for argument '(--[\w-]+)'", text):
         return f"{found[1]} needs a value"
+    # A flag it does not know takes the words behind it along.
+    known = {f"--{flag}" for flag in flags(command)}
+    for flag in (word.partition("=")[0] for word in words if word.startswith("--")):
+        if flag not in known:
+            behind = f"settings come behind {usage(command)}" if command.__name__ in SETTABLE else ""
+            return str(unknown(f"flag before {usage(command)}", flag, known, whole=behind))
     if found := re.search(r"Missing value for argument '(\w+)'", text):
         missing = [positional(command).get(found[1], found[1])]
     else:
@@ -63,10 +74,20 @@ def complaint(command: type, name: str, box: str) -> str:
     return f"{' and '.join(missing)} {are} missing: vcrl {name} {usage(command)}" if missing else text
 
 
+def given(words: Sequence[str], flag: str) -> str:
+    """What was typed behind a flag."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word == flag or word.startswith(flag + "="):
+            return after if word == flag else word.removeprefix(flag + "=")
+    return ""
+
+
+def field_of(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
 def wanted(command: type, flag: str) -> str:
-    hint = str(get_type_hints(command).get(flag.removeprefix("--").replace("-", "_"))).removeprefix(
-        "<class '"
-    )
+    hint = str(get_type_hints(command).get(field_of(flag))).removeprefix("<class '")
     return next((told for kind, told in WANTED.items() if hint.startswith(kind)), "another value")
 
 
@@ -81,13 +102,18 @@ def positional(command: type) -> dict[str, str]:
 
 
 def usage(command: type) -> str:
-    """What has to be given, in order."""
-    by_place = positional(command)
-    needed = [f for f in fields(command) if f.default is MISSING and f.default_factory is MISSING]  # type: ignore
-    return " ".join(by_place.get(f.name, f"--{f.name.replace('_', '-')} ...") for f in needed)
+    """What has to be given, in order, and what may be given by its place."""
+    by_place, out = positional(command), list[str]()
+    for field in fields(command):
+        needed = field.default is MISSING and field.default_factory is MISSING
+        if word := by_place.get(field.name):
+            out.append(word if needed else f"[{word}]")
+        elif needed:
+            out.append(f"--{field.name.replace('_', '-')} ...")
+    return " ".join(out)
 
 
-def flags(command: Any) -> list[str]:
+def flags(command: type) -> list[str]:
     """What can be given by name."""
-    by_place = positional(type(command))
+    by_place = positional(command)
     return [f.name.replace("_", "-") for f in fields(command) if f.name not in by_place]

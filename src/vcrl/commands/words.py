@@ -59,7 +59,7 @@ def parse_changes(command: Command, rest: list[str]) -> dict[str, Any]:
             raise UserError(f"unknown flag '--{flag}': did you mean --{ELSEWHERE[flag]}?")
         if path not in known:
             # Settings are too many to list them all.
-            names = [f"--{name}" for name in flags(command) + sorted(known - {""})]
+            names = [f"--{name}" for name in flags(type(command)) + sorted(known - {""})]
             raise unknown(
                 "flag", f"--{flag}", names, whole="`vcrl train --help` and `vcrl methods NAME` list them."
             )
@@ -82,13 +82,14 @@ def refuse(command: Command, rest: list[str]) -> None:
     if rest and not rest[0].startswith("-"):
         raise too_many(command, rest[0])
     if rest:
-        raise unknown("flag", rest[0], [f"--{name}" for name in [*flags(command), "help"]])
+        raise unknown("flag", rest[0], [f"--{name}" for name in [*flags(type(command)), "help"]])
 
 
 def too_many(command: Command, word: str) -> UserError:
     lists = "; lists have commas and no spaces" if isinstance(getattr(command, "methods", None), str) else ""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(command).__name__).lower()
-    return UserError(f"'{word}' is one argument too many: vcrl {name} {usage(type(command))}{lists}")
+    what = f"vcrl {name} {usage(type(command))}"
+    return UserError(f"'{word}' is one argument too many: {what.rstrip()}{lists}")
 
 
 def warn(lines: Sequence[str]) -> None:

@@ -17,8 +17,8 @@ def bring(module: str, why: str) -> None:
     try:
         importlib.import_module(module)
     except Exception as error:  # a user's module may fail in any way while it is imported
-        absent = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
-        what_to_do = "install it or add its folder to PYTHONPATH" if absent else "mend it"
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        what_to_do = f"install {absent} or add its folder to PYTHONPATH" if absent else "mend it"
         raise UserError(f"cannot import '{module}', {why}: {told(error)}; {what_to_do}") from error
 
 

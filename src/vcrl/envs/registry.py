@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -112,9 +113,10 @@ def find(name: str, trusted: bool = True) -> Task:
         return TASKS[control] if control in TASKS else _dmc(control)
     game = atari.plain(name)
     if game is None and re.fullmatch(r"[\w./-]+-v\d+", name):
+        near = get_close_matches(_plain(name).rpartition("-v")[0], TASKS, n=2, cutoff=0.6)
         raise UserError(
-            f"unknown task '{name}': an environment of Gymnasium is gym:{name}, and `vcrl check-env {name}` writes "
-            "a config for it"
+            f"unknown task '{name}': did you mean {' or '.join([*near, f'gym:{name}'])}? "
+            f"For one of Gymnasium `vcrl check-env {name}` writes a config."
         )
     if game is None:
         raise unknown("task", name, TASKS, "`vcrl tasks` lists them.")

@@ -10,9 +10,10 @@ stranger's cannot have any function of any module called.
 """
 
 import inspect
+import linecache
 import marshal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -27,7 +28,7 @@ class OwnLoss(NamedTuple):
     function: Callable[..., Any]
     nets: Callable[..., Any] | None  # key, shape of a state, actions -> what it learns besides, a module
     targets: bool  # whether it reads Bellman targets at imagined steps, `view.td_target[1:]`
-    code: str  # digest of what it and its nets are written in, as that was when it was imported
+    code: str  # digest of the file it is marked in, as that was when it was imported
 
     def __call__(self, *arguments: Any, **numbers: Any) -> Any:
         return self.function(*arguments, **numbers)
@@ -53,24 +54,40 @@ def loss(
     asks for Bellman targets at imagined steps.
     """
 
+    file = _caller()
+
     def mark(function: Callable[..., Any]) -> OwnLoss:
-        return OwnLoss(function, nets, targets, digest([_source(part) for part in (function, nets) if part]))
+        return OwnLoss(
+            function, nets, targets, digest(_source(file, [part for part in (function, nets) if part]))
+        )
 
     return mark if function is None else mark(function)
 
 
-def _source(part: Callable[..., Any]) -> str:
-    """The whole file that it is written in; in a notebook itself alone; typed elsewhere what it compiled to."""
-    part = inspect.unwrap(part)
-    try:
-        file = inspect.getsourcefile(part)
-        if file is not None and Path(file).is_file():
-            return Path(file).read_bytes().hex()
-        return inspect.getsource(part)
-    except (TypeError, OSError):
-        code = getattr(part, "__code__", None)
-        # Version 2 of the format depends on nothing but the code.
-        return repr(type(part)) if code is None else marshal.dumps(code, 2).hex()
+def _caller() -> str:
+    """The file in which the loss is marked: there are its numbers, wrappers and nets, wherever its parts come from."""
+    frame, ours = sys._getframe(1), ("vcrl", "jaxtyping", "beartype")  # and what checks our types
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
+        frame = frame.f_back
+    return frame.f_code.co_filename
+
+
+def _source(file: str, parts: Sequence[Callable[..., Any]]) -> list[str]:
+    """The whole file; in a notebook the cell, and what stands in other cells; typed elsewhere what it compiled to."""
+    if Path(file).is_file():
+        return [Path(file).read_bytes().hex()]
+    found = ["".join(linecache.getlines(file))]
+    for part in map(inspect.unwrap, parts):
+        try:
+            found.append(inspect.getsource(part))
+        except (TypeError, OSError):
+            code = getattr(part, "__code__", None)
+            if code is None:
+                raise UserError(f"the code of {part} cannot be seen: write the loss in a file") from None
+            found.append(
+                marshal.dumps(code, 2).hex()
+            )  # version 2 of the format depends on nothing but the code
+    return found
 
 
 def with_loss(method: str) -> tuple[str, str | None]:
@@ -102,16 +119,21 @@ def found(name: str) -> OwnLoss:
     raise unknown(f"loss in {module}", word, marked)
 
 
-def known(name: str) -> OwnLoss | None:
-    """The same; None where its module is not imported. To play, a loss is not needed."""
-    module, _ = _parts(name)
-    return found(name) if module in sys.modules else None
+def known(name: str, code: str) -> OwnLoss | None:
+    """The loss of this code; None where it is not imported or has changed. To play, it is not needed."""
+    try:
+        loss = found(name)
+    except UserError:
+        return None
+    return loss if loss.code == code else None
 
 
 def code_of(name: str) -> str:
-    """The digest of a loss's code; empty where its module is not imported."""
-    loss = known(name)
-    return "" if loss is None else loss.code
+    """The digest of a loss's code; empty where it is not imported."""
+    try:
+        return found(name).code
+    except UserError:
+        return ""
 
 
 def _parts(name: str) -> tuple[str, str]:

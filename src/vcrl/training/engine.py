@@ -16,7 +16,7 @@ from vcrl.agents.rainbow import make_rainbow
 from vcrl.agents.sac import make_sac
 from vcrl.core.types import Metrics, Row, now
 from vcrl.envs.lanes import Lanes
-from vcrl.methods.own import code_of
+from vcrl.methods.own import known
 from vcrl.replay import Replay
 from vcrl.runs.checkpoint import Checkpoint, Rows
 from vcrl.training.lift import BLOCK, Lifted, lift
@@ -227,7 +227,7 @@ def engine_of(plan: Plan) -> Engine:
     """The compiled functions of a plan. Tasks that look the same from outside share them."""
     own = plan.config.terms.own
     # Without the module that a loss of one's own is of an engine can play and not learn.
-    there = None if own is None else code_of(own.loss)
+    there = own is not None and known(own.loss, own.code) is not None
     key = (plan.config, plan.task.spec, plan.protocol, plan.capacity, there)
     with _lock:
         engine = _engines.pop(key, None)

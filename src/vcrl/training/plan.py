@@ -15,7 +15,7 @@ from vcrl.envs.registry import find as find_task
 from vcrl.methods import library
 from vcrl.methods.configs import CONFIGS, Categorical, Config, RainbowConfig, SACConfig
 from vcrl.methods.family import OF_ITS_NAME
-from vcrl.methods.own import bring_loss, found
+from vcrl.methods.own import bring_loss, found, with_loss
 from vcrl.nets.encoders import LAYERS, state_shape
 
 ATARI_100K = Protocol(
@@ -193,7 +193,7 @@ def make_plan(
     for path, value in (changes or {}).items():
         if path in ("terms.own", *OF_ITS_NAME):
             raise UserError(
-                f"--{path}: a loss of one's own is part of the method's name, {method}+module:function"
+                f"--{path}: a loss of one's own is part of the name, {with_loss(method)[0]}+module:function"
             )
         config = change(config, path, value)
     what = at_size(what, config)

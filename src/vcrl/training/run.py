@@ -216,12 +216,12 @@ def other_code(plan: Plan, path: Path) -> Iterator[str]:
     for other in sorted(path.parent.glob("*/config.json")):
         with suppress(UserError, KeyError):
             record = reading.read_run(other.parent).record
+            if any(record[name] != plan.identity[name] for name in ("seeds", "protocol_hash", "schedule")):
+                continue
             theirs = from_json(type(plan.config), record["config"])
-            if (
-                other.parent != path
-                and theirs.terms.own is not None
-                and change(theirs, "terms.own.code", "") == mine
-            ):
+            if theirs.terms.own is None or theirs.terms.own.code == plan.config.terms.own.code:
+                continue
+            if change(theirs, "terms.own.code", "") == mine:
                 yield f"{other.parent} was trained with other code of {plan.config.terms.own.loss}: this is a new run"
 
 
