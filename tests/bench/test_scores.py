@@ -261,3 +261,27 @@ def test_hostile_results_are_named_line_by_line(make_run, tmp_path):
     found = read_results(folder)
     assert not found.rows and len(found.left_out) == 2
     assert "line 2" in found.left_out[0] and "line 3" in found.left_out[1]
+
+
+def test_a_loss_of_ones_own_is_another_method_where_its_code_is_another(make_run):
+    """Also where it was used on other tasks, which one config hash would not tell apart."""
+
+    def made(name, task, code):
+        config = {"terms": {"own": {"loss": "ideas:smooth", "code": code}}}
+        return make_run(name, task, "spr+ideas:smooth", config=config)
+
+    same = read_runs([made("a", "pong", "0123abcd"), made("b", "qbert", "0123abcd")])
+    assert {row.method for row in same.rows} == {"spr+ideas:smooth"}
+    found = read_runs(
+        [made("c", "pong", "0123abcd"), made("d", "qbert", "4567cdef"), make_run("e", method="spr")]
+    )
+    names = {"spr+ideas:smooth (0123abcd)", "spr+ideas:smooth (4567cdef)"}
+    assert (
+        {row.method for row in found.rows} == {origin.method for origin in found.origins} == names | {"spr"}
+    )
+    assert {row.method for row in scores.choose(found.rows, ["spr+ideas:smooth"])} == names
+    # A folder may be anybody's.
+    odd = read_runs(
+        [make_run("f", config={"terms": {"own": 3}}), make_run("g", "qbert", config={"terms": None})]
+    )
+    assert {row.method for row in odd.rows} == {"vcr"} and not odd.left_out

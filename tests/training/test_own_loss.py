@@ -1,19 +1,16 @@
 """Training with a loss of one's own, from the command line and from Python."""
 
 import importlib
-import io
 import sys
 
 import numpy as np
 import pytest
-from rich.console import Console
-from tiny import assert_same_files, tiny
+from tiny import CHANGES, SCHEDULE, assert_same_files, tiny
 
 import vcrl
 from vcrl.bench.audit import audit
 from vcrl.bench.listing import list_runs
 from vcrl.bench.report import report
-from vcrl.bench.sources import read_runs
 from vcrl.campaign.ask import make_ask
 from vcrl.cli import main
 from vcrl.core.errors import UserError
@@ -164,23 +161,26 @@ def test_a_mistake_in_it_shows_before_anything_begins(ideas, tmp_path):
 
 
 def test_other_code_begins_another_run_and_says_so(ideas, tmp_path):
-    stop = {"halt": lambda at: at == 40}
-    first = tiny(tmp_path / "out", "rainbow+some_ideas:blind", **stop)
+    first = tiny(tmp_path, "rainbow+some_ideas:blind", "catch", (3, 5), 80, halt=lambda at: at == 5)
+    name, task, seeds = first.plan.method, first.plan.task.name, first.plan.seeds
+    changes = {path: value for path, value in CHANGES.items() if not path.startswith("terms.")}
+
+    def ahead(seeds=seeds, steps=80, **more):
+        plan = make_plan(name, task, seeds, steps, changes | more, SCHEDULE)
+        return plan, "\n".join(preview(plan, tmp_path))
+
+    plan, said = ahead()
+    assert plan.digest == first.plan.digest and "would continue" in said and "other code" not in said
+    # With other seeds, steps or settings and the same code nothing is said of it.
+    for more in ({"seeds": (7, 8)}, {"steps": 90}, {"batch": 5}):
+        assert "other code" not in ahead(**more)[1]
     again(ideas, IDEAS + "# a word more")
-    log = Console(file=io.StringIO(), width=400)
-    second = tiny(tmp_path / "out", "rainbow+some_ideas:blind", log=log, **stop)
-    assert second.path != first.path
-    assert (
-        f"{first.path} was trained with other code of some_ideas:blind: this is a new run"
-        in log.file.getvalue()
-    )
+    plan, said = ahead()
+    assert plan.digest != first.plan.digest and "would begin" in said
+    assert f"{first.path} was trained with other code of some_ideas:blind: this is a new run" in said
+    assert "other code" not in ahead(seeds=(7, 8))[1]
     again(ideas, IDEAS)
-    assert tiny(tmp_path / "out", "rainbow+some_ideas:blind", **stop).path == first.path
-    # With other seeds or steps and the same code nothing is said of it.
-    for more in ({"seeds": (7, 8)}, {"steps": 90}):
-        log = Console(file=io.StringIO(), width=400)
-        tiny(tmp_path / "out", "rainbow+some_ideas:blind", log=log, halt=lambda at: at == 5, **more)
-        assert "other code" not in log.file.getvalue()
+    assert ahead()[0].digest == first.plan.digest
 
 
 def test_a_plan_is_not_carried_out_with_other_code(ideas, tmp_path):
@@ -210,17 +210,3 @@ def test_what_is_part_of_the_name_is_no_setting(ideas):
             make_plan("rainbow+some_ideas:blind", "catch", changes={path: None})
     with pytest.raises(UserError, match=r"--terms\.own\.steps 0: some_ideas:ahead wants targets"):
         make_plan("rainbow+some_ideas:ahead", "catch", changes={"terms.own.steps": 0})
-
-
-def test_a_report_keeps_other_code_apart(ideas, tmp_path):
-    """Also where it was used on other tasks."""
-    quiet = {"schedule": Schedule(log=40, gradients=0, q_error=0)}
-    one = tiny(tmp_path / "out", "rainbow+some_ideas:blind", "catch", **quiet)
-    assert {row.method for row in read_runs([tmp_path / "out"]).rows} == {"rainbow+some_ideas:blind"}
-    again(ideas, IDEAS + "# a word more")
-    two = tiny(tmp_path / "out", "rainbow+some_ideas:blind", "snow", **quiet)
-    codes = [run.plan.config.terms.own.code for run in (one, two)]
-    found = read_runs([tmp_path / "out"])
-    names = {f"rainbow+some_ideas:blind ({code})" for code in codes}
-    assert {row.method for row in found.rows} == {origin.method for origin in found.origins} == names
-    assert len(names) == 2
