@@ -16,9 +16,9 @@ from vcrl.envs import chance, emulator
 from vcrl.envs.atari import ACTIONS, AtariEnv, plain
 from vcrl.envs.emulator import HORIZON, NOOPS, POWER_UPS, REMEMBER, Emulator, Rules
 from vcrl.envs.lanes import Lanes
+from vcrl.envs.protocols import PROTOCOLS
 from vcrl.envs.registry import TASKS, find, normalise
 from vcrl.envs.workers import Workers
-from vcrl.training.plan import PROTOCOLS
 
 STEPS = 260
 GOLDEN = "775cc20bc5e0b454"  # of a picture both arithmetics agree on

@@ -15,9 +15,9 @@ from vcrl.core.spec import Box
 from vcrl.envs import dmc, rendering
 from vcrl.envs.dmc import ACTIONS, REPEATS, DmcEnv, Game, plain, repeat_of
 from vcrl.envs.lanes import Lanes
+from vcrl.envs.protocols import PROTOCOLS
 from vcrl.envs.registry import TASKS, find, normalise
 from vcrl.envs.workers import Workers
-from vcrl.training.plan import PROTOCOLS
 
 SIX = ["finger-spin", "cartpole-swingup", "reacher-easy", "cheetah-run", "walker-walk", "ball_in_cup-catch"]
 SEED = 2**40 + 17

@@ -10,11 +10,12 @@ from conformance import CHECKS
 from vcrl.envs import recall
 from vcrl.envs.atari import ACTIONS, AtariEnv
 from vcrl.envs.emulator import Emulator, Rules
+from vcrl.envs.protocols import PROTOCOLS
 from vcrl.envs.recall import Map, Recaller, name_of
 from vcrl.envs.registry import TASKS
 from vcrl.envs.workers import Workers
 from vcrl.training.evaluate import field
-from vcrl.training.plan import PROTOCOLS, make_plan
+from vcrl.training.plan import make_plan
 
 SEEDS = np.array([1, 1, 2, 2, 1, 3, 3, 1], np.uint64)  # as a hundred games begin in thirty ways
 RULES = Rules(lives=False, horizon=250)

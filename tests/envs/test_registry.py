@@ -4,8 +4,8 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from vcrl.core.errors import UserError
+from vcrl.envs.protocols import PROTOCOLS
 from vcrl.envs.registry import TASKS, Task, find, normalise
-from vcrl.training.plan import PROTOCOLS
 
 
 class Blank(gymnasium.Env):

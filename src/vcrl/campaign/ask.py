@@ -9,6 +9,7 @@ from typing import Any
 from vcrl.campaign import suites
 from vcrl.core.config import digest, from_text
 from vcrl.core.errors import UserError
+from vcrl.envs.protocols import OF_SUITE
 from vcrl.methods import library
 from vcrl.methods.own import with_loss
 
@@ -81,7 +82,7 @@ def make_ask(
     if min(wanted) < 0 or len(set(wanted)) < len(wanted):
         raise UserError(f"--seeds {','.join(map(str, wanted))}: each seed once, counted from 0")
     # A training would take the usual protocol of its task, which is not that of every suite.
-    own = None if found.protocol == suites.usual_protocol(found.room) else found.protocol
+    own = None if found.protocol == OF_SUITE[found.room][0] else found.protocol
     options = {**options, "protocol": options.get("protocol") or own}
     return Ask(found.name, chosen, which, tuple(sorted(wanted)), out.absolute(), options, changes)
 

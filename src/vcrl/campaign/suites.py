@@ -1,12 +1,10 @@
-"""Suites: which tasks, how long, how many seeds, which score stands for a run, and what stands for 0 and 1."""
+"""Suites: which tasks, by which protocol, how many seeds, and what stands for 0 and 1."""
 
 from dataclasses import dataclass, replace
 
 from vcrl.core.errors import UserError, unknown
 from vcrl.envs import registry
 from vcrl.envs.atari_scores import SCORES
-
-FINAL = "mean raw score of the final evaluation"
 
 
 @dataclass(frozen=True)
@@ -16,11 +14,9 @@ class Suite:
     room: str  # the suite of its tasks in the registry, and the folder their runs lie in
     tasks: tuple[str, ...]
     protocol: str
-    budget: int  # in the protocol's unit; what `training/plan.py` says, which brings JAX and is not asked therefore
     seeds: tuple[int, ...]
     references: tuple[str, str]  # what is 0 and what is 1 on the normalised scale
     bounds: tuple[float, float] | None = None  # those two scores where they are the same for all tasks
-    score: str = FINAL
     claim: bool = True  # whether a table of this suite may be called by the benchmark's name
 
     @property
@@ -42,7 +38,6 @@ ATARI = Suite(
     "atari",
     tuple(SCORES),
     "atari100k",
-    100_000,
     tuple(range(10)),
     ("random play", "a human"),
 )
@@ -52,7 +47,6 @@ CONTROL = Suite(
     "dmc",
     ("finger-spin", "cartpole-swingup", "reacher-easy", "cheetah-run", "walker-walk", "ball_in_cup-catch"),
     "dmc100k",
-    100_000,
     tuple(range(10)),
     ("nothing", "the most an episode can give"),
     bounds=(0.0, 1000.0),
@@ -63,7 +57,6 @@ TOY = Suite(
     "toy",
     ("catch", "balloon", "snow"),
     "toy",
-    2000,
     tuple(range(5)),
     ("random play", "the best possible"),
 )
@@ -86,7 +79,6 @@ SUITES: dict[str, Suite] = {
             name="dmc500k",
             about="the same six tasks, 500,000 environment steps",
             protocol="dmc500k",
-            budget=500_000,
         ),
         TOY,
         replace(
@@ -100,11 +92,6 @@ def find(name: str) -> Suite:
     if name not in SUITES:
         raise unknown("suite", name, SUITES)
     return SUITES[name]
-
-
-def usual_protocol(room: str) -> str:
-    """What a task of that room is trained by if nothing is said."""
-    return next(suite.protocol for suite in SUITES.values() if suite.room == room)
 
 
 def select(suite: Suite, names: list[str] | None) -> tuple[str, ...]:
