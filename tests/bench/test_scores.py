@@ -280,6 +280,9 @@ def test_a_loss_of_ones_own_is_another_method_where_its_code_is_another(make_run
         {row.method for row in found.rows} == {origin.method for origin in found.origins} == names | {"spr"}
     )
     assert {row.method for row in scores.choose(found.rows, ["spr+ideas:smooth"])} == names
+    # A published variant with a bracket in its name is a method of its own.
+    both = [found.rows[0]._replace(method="DrQ", source="bank:x"), found.rows[0]._replace(method="DrQ (eps)")]
+    assert [row.method for row in scores.choose(both, ["DrQ"])] == ["DrQ"]
     # A folder may be anybody's.
     odd = read_runs(
         [make_run("f", config={"terms": {"own": 3}}), make_run("g", "qbert", config={"terms": None})]

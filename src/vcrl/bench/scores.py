@@ -89,12 +89,17 @@ def tasks_in(rows: Iterable[Score]) -> list[str]:
 
 def choose(rows: Sequence[Score], methods: Sequence[str]) -> list[Score]:
     """Rows of some methods; `spr` means every source of it, `SPR (paper)` that one."""
-    # One whose code differs between runs, as `sources` names it, is every one of it.
-    names = {one for row in rows for one in (row.method, row.name, row.method.partition(" (")[0])}
+    names = {one for row in rows for one in _names(row)}
     for method in methods:
         if method not in names:
             raise unknown("method", method, names)
-    return [row for row in rows if {row.method, row.name, row.method.partition(" (")[0]} & set(methods)]
+    return [row for row in rows if _names(row) & set(methods)]
+
+
+def _names(row: Score) -> set[str]:
+    """What a row may be called: a method with a loss whose code differs between runs also without that code."""
+    plain = {row.method.partition(" (")[0]} if "+" in row.method else set[str]()
+    return {row.method, row.name, *plain}
 
 
 def matrix(rows: Sequence[Score], tasks: Sequence[str], *, mixed: bool = False) -> dict[str, np.ndarray]:

@@ -53,13 +53,11 @@ def loss(
     shape of a state, number of actions)` makes what it learns besides the agent's nets, `view.online.own`. `targets`
     asks for Bellman targets at imagined steps.
     """
-
     file = _caller()
 
     def mark(function: Callable[..., Any]) -> OwnLoss:
-        return OwnLoss(
-            function, nets, targets, digest(_source(file, [part for part in (function, nets) if part]))
-        )
+        parts = [function] if nets is None else [function, nets]
+        return OwnLoss(function, nets, targets, digest(_source(file, parts)))
 
     return mark if function is None else mark(function)
 
@@ -84,9 +82,8 @@ def _source(file: str, parts: Sequence[Callable[..., Any]]) -> list[str]:
             code = getattr(part, "__code__", None)
             if code is None:
                 raise UserError(f"the code of {part} cannot be seen: write the loss in a file") from None
-            found.append(
-                marshal.dumps(code, 2).hex()
-            )  # version 2 of the format depends on nothing but the code
+            # Version 2 of the format depends on nothing but the code.
+            found.append(marshal.dumps(code, 2).hex())
     return found
 
 
