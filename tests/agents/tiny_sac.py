@@ -156,8 +156,8 @@ def look(setup: Setup):
     def look(state: sac.SACState, batches: sac.Batches, clock: Clock) -> dict[str, tuple[Any, ...]]:
         online, target = state.online, state.target
         aug, noise = streams(clock)
-        picture = images(setup, aug[2], batches.rl.obs)[0]
-        normal = jax.random.normal(noise[2], (len(picture), ACTIONS))
+        picture = images(setup, aug[2], batches.rl.obs)
+        normal = jax.random.normal(noise[2], (len(picture.obs), ACTIONS))
 
         def terms(online: Any) -> tuple[Any, Any]:
             named, more = term_losses(setup, target, batches.aux, clock, SEED, aug[1], noise[1], online)

@@ -224,3 +224,16 @@ def test_the_centre_is_cut_at_half_of_what_is_left(side: int, crop: int, at: int
 def test_without_crops_the_centre_is_everything():
     obs = jnp.asarray(images(2, 9, 7, 2))
     assert_array_equal(centre(obs, None), to_float(obs))
+
+
+def test_a_gpu_cuts_the_same_squares(monkeypatch):
+    obs = jnp.asarray(images(30, 9, 8, 2))
+
+    def cut():
+        return augment(jax.random.key(0), obs, shift=0, intensity=0.1, crop=6)
+
+    wanted = cut()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    text = str(jax.make_jaxpr(cut)())
+    assert "optimization_barrier" in text
+    np.testing.assert_array_equal(cut(), wanted)

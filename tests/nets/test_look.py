@@ -108,6 +108,23 @@ def test_halves_by_kernels_are_those_of_the_library(monkeypatch, pixels, images)
         np.testing.assert_allclose(a, b, atol=2e-3 * float(jnp.abs(b).max()))
 
 
+def test_squares_of_images_are_looked_at_where_they_lie(monkeypatch):
+    """Where no gradient is wanted; states are those of images made before."""
+    keys = jax.random.split(jax.random.key(7), 4)
+    convs = Conv.make(keys[0], 9, 16, 3, 2), Conv.make(keys[1], 16, 32, 3, 1)
+    encoder = Encoder(convs, renormalised=False, alone=True)
+    obs = jax.random.randint(keys[2], (3, 20, 20, 9), 0, 256).astype(jnp.uint8)
+    (drawn,) = drawn_for(keys[3], [obs], shift=0, intensity=0.05, crop=17)
+    wanted = encoder.without_gradient(drawn)
+    np.testing.assert_array_equal(wanted, encoder.without_gradient(picture(drawn)))
+    monkeypatch.setattr(kernels, "available", lambda: True)
+    text = str(jax.make_jaxpr(encoder.without_gradient)(drawn))
+    assert text.count("pallas_call") == 2 and "f32[3,17,17,9]" not in text
+    found = encoder.without_gradient(drawn)
+    assert found.dtype == wanted.dtype == jnp.float16
+    np.testing.assert_allclose(found, wanted, atol=2e-3 * float(wanted.max()))
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ("nature-same", "control-32"))) for n in LAYERS]
 )

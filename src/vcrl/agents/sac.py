@@ -198,8 +198,8 @@ def rarely(setup: Setup, state: SACState, batches: Batches, clock: Clock, seed: 
     """Actor, temperature and slow copies, each on what the one before left."""
     online, target, opt, _ = state
     aug, noise = streams(seed, clock)
-    image = images(setup, aug[2], batches.rl.obs)[0]
-    normal = jax.random.normal(noise[2], (len(image), setup.actions))
+    image = images(setup, aug[2], batches.rl.obs)
+    normal = jax.random.normal(noise[2], (len(image.obs), setup.actions))
     online, opt, actor = step(setup, "actor", online, opt, partial(actor_loss, image, normal))
     heat = partial(temperature_loss, setup.actions, actor["entropy"])
     online, opt, temperature = step(setup, "temperature", online, opt, heat)

@@ -1,5 +1,6 @@
 """The losses of the continuous base: critics, terms, actor, temperature. Each is a function of the nets it moves."""
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from vcrl.core.keys import Stream, key
 from vcrl.core.spec import EnvSpec
 from vcrl.core.types import Clock, Metrics, Segment
 from vcrl.methods.configs import Own, SACConfig
-from vcrl.nets.augment import augment
+from vcrl.nets.augment import Drawn, drawn_for
 from vcrl.nets.control import Actor, Decoder, Likeness, TwinQ, VectorEncoder
 from vcrl.nets.layers import MLP
 from vcrl.nets.transition import VectorTransition, imagine
@@ -72,11 +73,11 @@ def critic_loss(
     before = still(online)
     ahead = [images(setup, looks[i, 1], segment.boot_obs) for i in range(draws)]
     targets = [
-        soft_target(before, target, image, states_of(target.encoder.without_gradient, image), noise, segment)
+        soft_target(before, target, image, target.encoder.without_gradient(image)[None], noise, segment)
         for image, noise in zip(ahead, noises, strict=True)
     ]
     y = jnp.mean(jnp.stack(targets), axis=0)[0]
-    states = [online.encoder(images(setup, looks[i, 0], segment.obs)[0]) for i in range(draws)]
+    states = [online.encoder(images(setup, looks[i, 0], segment.obs)) for i in range(draws)]
     values = [online.q_head(state, segment.action[0]) for state in states]
     loss = sum((jnp.mean(squared_error(value, y)) for value in values), jnp.zeros(()))
     return loss, {"loss/rl": loss, "q": jnp.mean(values[0]), "state/spread": spread(states[0])}
@@ -85,7 +86,7 @@ def critic_loss(
 def soft_target(
     online: SACNets,
     target: Slow,
-    image: Float[Array, "P B H W C"],
+    image: Float[Array, "PB H W C"] | Drawn,
     state: Float[Array, "P B D"],
     noise: Array,
     segment: Segment,
@@ -95,11 +96,11 @@ def soft_target(
     Of the last P places of the window: these are the images of the states to bootstrap from, for the actor, and those
     states by the target encoder.
     """
-    flat, places = image.reshape(-1, *image.shape[2:]), slice(len(segment.returns) - len(image), None)
-    policy = online.actor(online.encoder.convs.without_gradient(flat))
+    places = slice(len(segment.returns) - len(state), None)
+    policy = online.actor(online.encoder.convs.without_gradient(image))
     action, log_prob = policy.draw(jax.random.normal(noise, policy.mean.shape))
-    value = jnp.min(target.q_head(state.reshape(len(flat), -1), action), axis=-1)
-    soft = (value - jnp.exp(online.log_alpha) * log_prob).reshape(image.shape[:2])
+    value = jnp.min(target.q_head(state.reshape(len(action), -1), action), axis=-1)
+    soft = (value - jnp.exp(online.log_alpha) * log_prob).reshape(state.shape[:2])
     y = segment.returns[places] + segment.discount[places] * soft
     return still(jnp.broadcast_to(y[..., None], (*y.shape, 2)))
 
@@ -155,12 +156,15 @@ def look_ahead(
     first = any(isinstance(term, Own) and wants_targets(term) for term in setup.terms.values())
     ahead = segment.boot_obs if shared or first else segment.boot_obs[1:]
     image = images(setup, one, ahead, setup.config.augment.intensity)
-    states = states_of(target.encoder.without_gradient, image)
-    y = soft_target(online, target, image[-steps:], states[-steps:], noise, segment)
+    batch, states = ahead.shape[1], states_of(target.encoder.without_gradient, image, len(ahead))
+    last, begin = (
+        jax.tree.map(operator.itemgetter(part), image) for part in (slice(-steps * batch, None), slice(batch))
+    )
+    y = soft_target(online, target, last, states[-steps:], noise, segment)
     start = jnp.zeros_like(y[:1])
     if first:
         now = segment._replace(returns=segment.returns[:1], discount=segment.discount[:1])
-        start = soft_target(online, target, image[:1], states[:1], jax.random.fold_in(noise, 1), now)
+        start = soft_target(online, target, begin, states[:1], jax.random.fold_in(noise, 1), now)
     y = jnp.concatenate([start, y])
     return states[:-1] if shared else encode(setup, target.encoder.without_gradient, two, segment.obs[1:]), y
 
@@ -180,7 +184,7 @@ def auxiliary_loss(setup: Setup, clock: Clock, *rest: Any) -> tuple[Array, Metri
 
 
 def actor_loss(
-    image: Float[Array, "B H W C"], normal: Float[Array, "B A"], online: SACNets
+    image: Float[Array, "B H W C"] | Drawn, normal: Float[Array, "B A"], online: SACNets
 ) -> tuple[Array, Metrics]:
     """alpha log pi(a) - min_i Q_i(z, a) for an a drawn from the policy. Only the actor's own layers are to move."""
     seen = online.encoder.convs.without_gradient(image)
@@ -197,23 +201,23 @@ def temperature_loss(actions: int, entropy: Float[Array, ""], online: SACNets) -
     return loss, {"loss/temperature": loss, "alpha": alpha}
 
 
-def images(
-    setup: Setup, k: Array, obs: UInt8[Array, "T B H W C"], intensity: float = 0.0
-) -> Float[Array, "T B h w C"]:
-    """Stacks under augmentations of their own."""
+def images(setup: Setup, k: Array, obs: UInt8[Array, "T B H W C"], intensity: float = 0.0) -> Drawn:
+    """All stacks in one row, under augmentations of their own."""
     config = setup.config
-    return augment(k, obs, shift=config.augment.shift, intensity=intensity, crop=config.crop)
+    (drawn,) = drawn_for(k, [obs], shift=config.augment.shift, intensity=intensity, crop=config.crop)
+    return drawn
 
 
 def encode(
-    setup: Setup, encoder: Callable[[Array], Array], k: Array, obs: UInt8[Array, "T B H W C"]
+    setup: Setup, encoder: Callable[[Drawn], Array], k: Array, obs: UInt8[Array, "T B H W C"]
 ) -> Float[Array, "T B D"]:
     """States of augmented stacks, as the terms see them."""
-    return states_of(encoder, images(setup, k, obs, setup.config.augment.intensity))
+    return states_of(encoder, images(setup, k, obs, setup.config.augment.intensity), len(obs))
 
 
-def states_of(encoder: Callable[[Array], Array], image: Float[Array, "T B H W C"]) -> Float[Array, "T B D"]:
-    return encoder(image.reshape(-1, *image.shape[2:])).reshape(*image.shape[:2], -1)
+def states_of(encoder: Callable[[Drawn], Array], image: Drawn, steps: int) -> Float[Array, "T B D"]:
+    states = encoder(image)
+    return states.reshape(steps, -1, states.shape[-1])
 
 
 def project(nets: SACNets | Slow, state: Float[Array, "*n D"]) -> Float[Array, "*n D"]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt8
@@ -21,13 +21,14 @@ def centre(obs: UInt8[Array, "*n H W C"], crop: int | None) -> Float[Array, "*n 
     return to_float(obs[..., top : top + crop, left : left + crop, :])
 
 
-class Drawn(NamedTuple):
+class Drawn(eqx.Module):
     """Stacks that are still to be shifted or cropped, and lit, with what was drawn for each."""
 
     obs: UInt8[Array, "B H W C"]
     top: Int[Array, " B"] | None  # the first row that is shown; None: all are, in their place
     left: Int[Array, " B"] | None  # likewise the first column
     light: Float[Array, " B"]  # what a byte is multiplied by
+    crop: int | None = eqx.field(static=True, default=None)  # pixels a side that are shown; none: all
 
 
 def as_it_is(obs: UInt8[Array, "B H W C"]) -> Drawn:
@@ -44,7 +45,7 @@ def augment(
     1 + intensity * N(0, 1) clipped at two deviations, and is not clipped to [0, 1] again.
     """
     (drawn,) = drawn_for(key, [obs], shift=shift, intensity=intensity, crop=crop)
-    images = picture(drawn, crop)
+    images = picture(drawn)
     return images.reshape(*obs.shape[:-3], *images.shape[1:])
 
 
@@ -58,6 +59,9 @@ def drawn_for(
 ) -> list[Drawn]:
     """What `augment` draws for all of them, as if they were one array."""
     flat = [obs.reshape(-1, *obs.shape[-3:]) for obs in stacks]
+    if crop is not None and jax.default_backend() == "gpu":
+        # Cut out of what lies in memory: else each byte of a square would be looked for in the replay anew.
+        flat = jax.lax.optimization_barrier(flat)
     ends = list(accumulate(map(len, flat)))
     # One call of the generator for everything: each call costs a compiled loop of its own.
     chance = jax.random.uniform(key, (3, ends[-1], 1, 1), minval=1e-7, maxval=1.0)
@@ -77,22 +81,29 @@ def drawn_for(
         return None if x is None else x[end - count : end]
 
     return [
-        Drawn(obs, part(top, end, len(obs)), part(left, end, len(obs)), light[end - len(obs) : end])
+        Drawn(obs, part(top, end, len(obs)), part(left, end, len(obs)), light[end - len(obs) : end], crop)
         for obs, end in zip(flat, ends, strict=True)
     ]
 
 
-def picture(drawn: Drawn, crop: int | None = None) -> Float[Array, "B h w C"]:
+def shown(images: Float[Array, "B h w C"] | Drawn) -> Float[Array, "B h w C"]:
+    """Images, whichever way they come."""
+    return picture(images) if isinstance(images, Drawn) else images
+
+
+def picture(drawn: Drawn) -> Float[Array, "B h w C"]:
     """The images that come of it.
 
     The same as padding with the edge and cropping, done by index so that bytes move once and become floats last.
     """
+    if drawn.crop is not None and jax.default_backend() == "gpu":
+        return _lit(_squares(drawn), drawn.light)
     count, *sides, channels = drawn.obs.shape
     flat = drawn.obs.reshape(count, sides[0] * sides[1], channels)
     if drawn.top is not None and drawn.left is not None:
 
         def lines(first: Array, length: int) -> Array:
-            return jnp.clip(jnp.arange(crop or length)[None] + first[:, None], 0, length - 1)
+            return jnp.clip(jnp.arange(drawn.crop or length)[None] + first[:, None], 0, length - 1)
 
         rows, columns = lines(drawn.top, sides[0]), lines(drawn.left, sides[1])
         # One gather over pixels, not one over rows and one over columns: XLA fuses it into the patches of the first
@@ -100,10 +111,21 @@ def picture(drawn: Drawn, crop: int | None = None) -> Float[Array, "B h w C"]:
         pixel = rows[:, :, None] * sides[1] + columns[:, None, :]
         sides = pixel.shape[1:]
         flat = _pixels(flat, pixel.reshape(count, sides[0] * sides[1]))
-        if crop is not None and jax.default_backend() == "gpu":
-            # What is kept for the first layer is bytes: as floats they would be four times as large.
-            flat = jax.lax.optimization_barrier(flat)
-    return (flat.astype(jnp.float32) * drawn.light[:, None, None]).reshape(count, *sides, channels)
+    return _lit(flat.reshape(count, *sides, channels), drawn.light)
+
+
+def _lit(obs: UInt8[Array, "B H W C"], light: Float[Array, " B"]) -> Float[Array, "B H W C"]:
+    return obs.astype(jnp.float32) * light[:, None, None, None]
+
+
+def _squares(drawn: Drawn) -> UInt8[Array, "B h w C"]:
+    """Squares of images in memory of their own: what the first layer's gradient needs of them is kept as bytes."""
+    crop, channels = drawn.crop, drawn.obs.shape[-1]
+
+    def cut(obs: Array, top: Array, left: Array) -> Array:
+        return jax.lax.dynamic_slice(obs, (top, left, 0), (crop, crop, channels))
+
+    return jax.lax.optimization_barrier(jax.vmap(cut)(drawn.obs, drawn.top, drawn.left))
 
 
 def _pixels(obs: UInt8[Array, "B P C"], at: Int[Array, "B p"]) -> UInt8[Array, "B p C"]:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from vcrl.nets.augment import Drawn
 from vcrl.nets.encoders import Encoder, Layers, state_shape
 from vcrl.nets.layers import MLP, Conv, LayerNorm, Linear
 from vcrl.nets.products import linear
@@ -38,10 +39,10 @@ class VectorEncoder(eqx.Module):
     convs: Encoder
     trunk: Trunk
 
-    def __call__(self, image: Float[Array, "B H W C"]) -> Float[Array, "B D"]:
+    def __call__(self, image: Float[Array, "B H W C"] | Drawn) -> Float[Array, "B D"]:
         return self.trunk(self.convs(image))
 
-    def without_gradient(self, image: Float[Array, "B H W C"]) -> Float[Array, "B D"]:
+    def without_gradient(self, image: Float[Array, "B H W C"] | Drawn) -> Float[Array, "B D"]:
         """The same where no gradient is wanted."""
         return jax.lax.stop_gradient(self.trunk(self.convs.without_gradient(image)))
 

@@ -13,16 +13,16 @@ WIDE = 32  # outputs, from which on products first are faster than the library
 
 
 def convolution(
-    stride: int, weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"], constant: int = 0
+    stride: int, weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"]
 ) -> Float[Array, "B h w O"]:
-    """Without padding and bias. Of the last so many channels of x nobody wants a gradient."""
+    """Without padding and bias."""
     size, outputs = len(weight), weight.shape[-1]
     # Where somebody asks for more than float32, or for less, nothing is rounded behind their back.
     exact = weight.dtype != jnp.float32 or x.dtype != jnp.float32
     if size == 1 or outputs % kernels.LEAST or exact or not kernels.available():
         return linear(weight.reshape(-1, outputs), patches(stride, size, x))
-    weight, wide = widened(weight, x, kernels.LEAST)
-    return kernels.convolution(stride, constant + wide.shape[-1] - x.shape[-1], weight, wide)
+    weight, x = widened(weight, x, kernels.LEAST)
+    return kernels.convolution(stride, weight, x)
 
 
 def without_gradient(

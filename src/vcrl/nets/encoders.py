@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vcrl.nets import kernels
-from vcrl.nets.augment import Drawn, picture
+from vcrl.nets.augment import Drawn, picture, shown
 from vcrl.nets.convolutions import widened
 from vcrl.nets.half import convolve, in_halves
 from vcrl.nets.layers import Conv, pads, renormalise
@@ -60,7 +60,8 @@ class Encoder(eqx.Module):
             channels = outputs
         return Encoder(tuple(convs), renormalised, alone)
 
-    def __call__(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
+    def __call__(self, obs: Float[Array, "B H W C"] | Drawn) -> Float[Array, "B h w c"]:
+        obs = shown(obs)
         return in_halves(convolved, self, obs) if self.alone else self.glance(obs)
 
     def glance(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
@@ -69,11 +70,10 @@ class Encoder(eqx.Module):
             obs = jax.nn.relu(conv(obs))
         return renormalise(obs) if self.renormalised else obs
 
-    def without_gradient(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
+    def without_gradient(self, obs: Float[Array, "B H W C"] | Drawn) -> Float[Array, "B h w c"]:
         """The same where no gradient is wanted; of a seed that learns alone as the halves they come as."""
-        if not self.alone or self.renormalised:
-            return jax.lax.stop_gradient(self(obs))
-        return jax.lax.stop_gradient(_layers(self, obs.astype(jnp.float16)))
+        states = self(obs) if not self.alone or self.renormalised else _in_halves(self, obs)
+        return jax.lax.stop_gradient(states)
 
     def look(self, draws: Sequence[Drawn]) -> list[Float[Array, "B h w c"]]:
         """The same states, of stacks that are not cropped, where no gradient is wanted, nor to be had: most images.
@@ -131,14 +131,25 @@ def _kernels(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:
     return renormalise(x) if encoder.renormalised else x
 
 
+def _in_halves(encoder: Encoder, obs: Float[Array, "B H W C"] | Drawn) -> Float[Array, "B h w c"]:
+    """All layers in half precision. Squares of images are looked at where they lie, if a kernel can."""
+    first = encoder.convs[0]
+    if not (kernels.available() and isinstance(obs, Drawn) and kernels.fit_cropped(first.weight, obs.crop)):
+        return _layers(encoder.convs, shown(obs).astype(jnp.float16))
+    assert first.padding == 0 and obs.top is not None and obs.left is not None and obs.crop is not None
+    drawn = obs.obs, obs.top, obs.left, obs.light
+    seen = kernels.convolve_cropped(first.stride, first.weight, first.bias, *drawn, crop=obs.crop)
+    return _layers(encoder.convs[1:], seen)
+
+
 def convolved(encoder: Encoder, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
     """What calling the encoder gives, as precise between the layers as `obs` is."""
-    obs = _layers(encoder, obs).astype(jnp.float32)
+    obs = _layers(encoder.convs, obs).astype(jnp.float32)
     return renormalise(obs) if encoder.renormalised else obs
 
 
-def _layers(encoder: Encoder, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
-    for conv in encoder.convs:
+def _layers(convs: Sequence[Conv], obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
+    for conv in convs:
         obs = convolve(conv, obs)
     return obs
 

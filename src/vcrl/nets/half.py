@@ -52,12 +52,14 @@ def _forward(stride: int, weight: Array, bias: Array, x: Array) -> tuple[Any, An
 def _backward(stride: int, kept: tuple[Array, Array, Array], gradient: Array) -> tuple[Array, Array, Array]:
     """By the result alone, which is kept for the next layer anyway: where it is 0, nothing flows."""
     weight, x, out = kept
-    gradient = jnp.where(out > 0, gradient, jnp.zeros_like(gradient))
+    if _by_kernel(x) and kernels.fit_open(out.shape[-1]):
+        gradient, by_bias = kernels.open_only(out, gradient)
+    else:
+        gradient = jnp.where(out > 0, gradient, jnp.zeros_like(gradient))
+        by_bias = jnp.sum(gradient.astype(jnp.float32), axis=(0, 1, 2))
     _, pull = jax.vjp(partial(by_library, stride), weight, x)
     weight, before = pull(gradient)
-    # Images first: one sum over all three axes is slow on a GPU, and is what XLA would make of two.
-    each = jax.lax.optimization_barrier(jnp.sum(gradient.astype(jnp.float32), axis=0))
-    return weight, jnp.sum(each, axis=(0, 1)), before
+    return weight, by_bias, before
 
 
 _convolve.defvjp(_forward, _backward)

@@ -38,7 +38,7 @@ class Tiles(NamedTuple):
     stages: int = 3  # of loads that are under way
 
 
-MANY, SUMMING, SHIFTED = Tiles(128, 8), Tiles(32), Tiles(64, 2)
+MANY, SUMMING, SHIFTED, CROPPED = Tiles(128, 8), Tiles(32), Tiles(64, 2), Tiles(128, 4, 2)
 
 
 class Window(NamedTuple):
@@ -102,23 +102,20 @@ def obstacle() -> str | None:
     return None
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def convolution(
-    stride: int, constant: int, weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"]
+    stride: int, weight: Float[Array, "k k I O"], x: Float[Array, "B H W I"]
 ) -> Float[Array, "B h w O"]:
-    """Without padding and bias, with a gradient for both. Channels are multiples of LEAST on both sides.
-
-    The last so many channels are constants, whose gradient nobody wants: whole pieces of them are left out of it.
-    """
-    return _forward(stride, constant, weight, x)[0]
+    """Without padding and bias, with a gradient for both. Channels are multiples of LEAST on both sides."""
+    return _forward(stride, weight, x)[0]
 
 
-def _forward(stride: int, _: int, weight: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
+def _forward(stride: int, weight: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
     weight, x = half(weight), half(x)
     return convolve(stride, weight, x), (weight, x)
 
 
-def _backward(stride: int, constant: int, kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+def _backward(stride: int, kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     weight, x = kept
     size, none = len(weight), (0, 0, 0)
     scale = scale_of(gradient, FAR, (1, 2, 3))
@@ -126,10 +123,8 @@ def _backward(stride: int, constant: int, kept: tuple[Array, Array], gradient: A
     sides = zip(x.shape[1:3], gradient.shape[1:3], strict=True)
     left = [(0, n - (m - 1) * stride - size, stride - 1) for n, m in sides]
     spread = lax.pad(gradient, jnp.zeros((), gradient.dtype), [none, *left, none])
-    left_out = constant - constant % LEAST
-    turned = weight[::-1, ::-1, : x.shape[-1] - left_out].transpose(0, 1, 3, 2)
+    turned = weight[::-1, ::-1].transpose(0, 1, 3, 2)
     by_x = convolve(1, turned, spread, border=size - 1, scale=scale)
-    by_x = jnp.pad(by_x, ((0, 0), (0, 0), (0, 0), (0, left_out)))
     return by_weight(stride, size, x, gradient, scale), by_x
 
 
@@ -231,8 +226,7 @@ def convolve_shifted(
 ) -> Float[Array, "B h w O"]:
     """The first layer of images that are shifted, edges repeated, and have a brightness: the ReLU of it, as halves.
 
-    The images themselves are never made: four bytes are read as one word from where they lie. A byte is a half's last
-    bits at 1,024, exactly.
+    The images themselves are never made: four bytes are read as one word from where they lie.
     """
     window, outputs = Window.over(obs, len(weight), stride), weight.shape[-1]
     size, words = len(weight), lax.bitcast_convert_type(obs, jnp.uint32).reshape(-1)
@@ -261,8 +255,7 @@ def convolve_shifted(
             x = jnp.clip(column[:, None] + lax.rem(tap, size)[None], 0, window.width - 1)
             word = triton.load(words_ref.at[start[:, None] + y * window.width + x])
             for channel in range(4):
-                bits = ((word >> (8 * channel)) & 0xFF | 0x6400).astype(jnp.uint16)
-                byte = lax.bitcast_convert_type(bits, jnp.float16) - jnp.float16(1024)
+                byte = _as_halves((word >> (8 * channel)) & 0xFF)
                 rows = pl.ds((i * 4 + channel) * LEAST, LEAST)
                 total += triton.dot(byte, triton.load(weight_ref.at[rows, mine]))
             return total
@@ -277,6 +270,85 @@ def convolve_shifted(
     return found.reshape(window.batch, *window.places, outputs)
 
 
+def convolve_cropped(
+    stride: int,
+    weight: Float[Array, "k k I O"],
+    bias: Float[Array, " O"],
+    obs: UInt8[Array, "B H W I"],
+    top: Int[Array, " B"],
+    left: Int[Array, " B"],
+    brightness: Float[Array, " B"],
+    crop: int,
+    tiles: Tiles = CROPPED,
+) -> Float[Array, "B h w O"]:
+    """The first layer of squares of images, and the ReLU of it, as halves. The squares themselves are never made.
+
+    What lies under one row of the convolution's kernel is read byte by byte, and as many bytes of what comes behind it
+    as make a power of two, which count for nothing.
+    """
+    (images, height, width, channels), size, outputs = obs.shape, len(weight), weight.shape[-1]
+    window, row = Window(images, crop, crop, channels, size, stride, 0), size * channels
+    wide = max(pl.next_power_of_2(row), LEAST)
+    rows = jnp.pad(weight.reshape(size, row, outputs), ((0, 0), (0, wide - row), (0, 0)))
+
+    def kernel(
+        obs_ref: Any,
+        weight_ref: Any,
+        bias_ref: Any,
+        top_ref: Any,
+        left_ref: Any,
+        light_ref: Any,
+        out_ref: Any,
+    ) -> None:
+        place = pl.program_id(0) * tiles.places + jnp.arange(tiles.places)
+        image, y, x = window.corner(jnp.minimum(place, window.count - 1))
+        y, x = y + triton.load(top_ref.at[image]), x + triton.load(left_ref.at[image])
+        start = ((image * height + y) * width + x) * channels
+        mine, total = pl.ds(0, outputs), jnp.zeros((tiles.places, outputs), jnp.float32)
+        for i in range(size):
+            at = (start + i * width * channels)[:, None] + jnp.arange(wide)[None]
+            byte = _as_halves(triton.load(obs_ref.at[jnp.minimum(at, obs.size - 1)]))
+            total += triton.dot(byte, triton.load(weight_ref.at[pl.ds(i * wide, wide), mine]))
+        light = triton.load(light_ref.at[image])[:, None]
+        _store(out_ref, place, mine, _relu(total * light + triton.load(bias_ref.at[mine])[None]))
+
+    out = jax.ShapeDtypeStruct((window.count, outputs), jnp.float16)
+    factors = (obs.reshape(-1), half(rows).reshape(-1, outputs), bias, top, left, brightness)
+    found = _run(kernel, out, (pl.cdiv(window.count, tiles.places),), tiles, *factors)
+    return found.reshape(images, *window.places, outputs)
+
+
+def open_only(
+    out: Float[Array, "*n O"], gradient: Float[Array, "*n O"], tiles: Tiles = CROPPED, steps: int = 8
+) -> tuple[Float[Array, "*n O"], Float[Array, " O"]]:
+    """A gradient on its way back through a ReLU whose results are known, and its sum over all places as float32.
+
+    Both by reading it once. Each program sums over some of the places, and all are added up.
+    """
+    outputs, count = out.shape[-1], out.size // out.shape[-1]
+    parts = pl.cdiv(count, steps * tiles.places)
+
+    def kernel(out_ref: Any, gradient_ref: Any, open_ref: Any, sum_ref: Any) -> None:
+        part = pl.program_id(0)
+
+        def add(step: Array, total: Array) -> Array:
+            place = (part * steps + step) * tiles.places + jnp.arange(tiles.places)
+            inside = _where(place < count, outputs, gradient.dtype)
+            at = place[:, None] * outputs + jnp.arange(outputs)[None]
+            pull = triton.load(gradient_ref.at[at], **inside)
+            pull = jnp.where(triton.load(out_ref.at[at], **inside) > 0, pull, jnp.zeros_like(pull))
+            triton.store(open_ref.at[at], pull, mask=inside["mask"])
+            return total + jnp.sum(pull.astype(jnp.float32), axis=0)
+
+        total = lax.fori_loop(0, steps, add, jnp.zeros(outputs, jnp.float32))
+        triton.store(sum_ref.at[part, pl.ds(0, outputs)], total)
+
+    through = jax.ShapeDtypeStruct((out.size,), gradient.dtype)
+    sums = jax.ShapeDtypeStruct((parts, outputs), jnp.float32)
+    through, sums = _run(kernel, (through, sums), (parts,), tiles, out.reshape(-1), gradient.reshape(-1))
+    return through.reshape(out.shape), jnp.sum(sums, axis=0)
+
+
 def fit(weight: Float[Array, "k k I O"]) -> bool:
     """Whether rows under the kernel, and outputs, come in pieces that tensor cores take."""
     size, _, inputs, outputs = weight.shape
@@ -287,6 +359,16 @@ def fit_shifted(weight: Float[Array, "k k I O"]) -> bool:
     """Whether `convolve_shifted` can be asked: four channels, whole pieces of taps, few outputs."""
     size, _, inputs, outputs = weight.shape
     return inputs == 4 and size * size % LEAST == 0 and outputs in (16, 32, 64)
+
+
+def fit_cropped(weight: Float[Array, "k k I O"], crop: int | None) -> bool:
+    """Whether `convolve_cropped` can be asked: squares, and outputs that are a power of two."""
+    return crop is not None and fit_open(weight.shape[-1])
+
+
+def fit_open(outputs: int) -> bool:
+    """Whether `open_only` can be asked."""
+    return LEAST <= outputs == _power(outputs, MOST)
 
 
 def _piece(window: Window, row: Array, column: Array, i: Array) -> tuple[Array, Array | None]:
@@ -317,6 +399,12 @@ def _store(out_ref: Any, place: Array, mine: Any, total: Array) -> None:
     triton.store(out_ref.at[place[:, None], columns[None]], total.astype(out_ref.dtype), mask=mask)
 
 
+def _as_halves(byte: Array) -> Array:
+    """Exactly: a byte is a half's last bits at 1,024."""
+    bits = byte.astype(jnp.uint16) | jnp.uint16(0x6400)
+    return lax.bitcast_convert_type(bits, jnp.float16) - jnp.float16(1024)
+
+
 def _relu(x: Array) -> Array:
     """Up to what a half can hold. By comparisons: Triton's minimum and maximum would make a number of what is none."""
     return jnp.where(x < 0, 0.0, jnp.where(x > END, END, x))
@@ -332,9 +420,9 @@ def interpreted() -> bool:
     return jax.devices()[0].platform != "gpu"
 
 
-def _run(kernel: Callable[..., None], out: Any, grid: tuple[int, ...], tiles: Tiles, *arrays: Array) -> Array:
-    if 0 in out.shape:  # no images
-        return jnp.zeros(out.shape, out.dtype)
+def _run(kernel: Callable[..., None], out: Any, grid: tuple[int, ...], tiles: Tiles, *arrays: Array) -> Any:
+    if 0 in grid:  # no images
+        return jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), out)
     call = pl.pallas_call(
         kernel,
         out,

@@ -151,11 +151,9 @@ class Conv(eqx.Module):
         )
         return Conv(weight.reshape(shape), bias, stride, padding)
 
-    def __call__(self, x: Float[Array, "B H W I"], constant: int = 0) -> Float[Array, "B h w O"]:
-        """Of the last `constant` channels of x nobody wants a gradient."""
-        assert not constant or self.stride == 1, "a stride would be folded into the channels"
+    def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
         x, weight, stride = self.dense(x)
-        out = convolution(stride, weight, x, constant)
+        out = convolution(stride, weight, x)
         return out + spread(self.bias, out.shape)
 
     def seen(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:

@@ -13,7 +13,7 @@ from vcrl.nets.layers import BatchNorm, Conv, LayerNorm, Linear, Stats, renormal
 class Transition(eqx.Module):
     """z, a -> z': the one-hot action as extra planes, two 3x3 convolutions, batch norm between them."""
 
-    conv1: Conv
+    conv1: Conv  # of state and planes
     norm: BatchNorm
     conv2: Conv
     actions: int = eqx.field(static=True)
@@ -44,11 +44,33 @@ class Transition(eqx.Module):
     def __call__(
         self, state: Float[Array, "B H W C"], action: Int[Array, " B"], stats: Stats, learning: bool
     ) -> tuple[Float[Array, "B H W C"], Stats]:
-        planes = jax.nn.one_hot(action, self.actions)[:, None, None, :]
-        planes = jnp.broadcast_to(planes, (*state.shape[:3], self.actions))
-        hidden = jax.nn.relu(self.conv1(jnp.concatenate([state, planes], axis=-1), constant=self.actions))
-        hidden, stats = self.norm(hidden, stats, learning)
+        return self.after(state, self.given(action, state.shape[1:3]), stats, learning)
+
+    def given(self, actions: Int[Array, "*n"], sides: tuple[int, ...]) -> Float[Array, "*n H W C"]:
+        """What the first convolution makes of the actions' planes.
+
+        A plane is the same everywhere but for the zeros around it, so of each action it is a picture that can be drawn
+        once, for all steps. The convolution itself has fewer channels then, and they come in large powers of two.
+        """
+        down, across = (_taps(length) for length in sides)
+        pictures = jnp.einsum("yi,xj,ijac->ayxc", down, across, self.conv1.weight[:, :, -self.actions :])
+        # A product, whose way back is one, too: on a GPU adding up what a lookup was asked for is slow.
+        chosen = jax.nn.one_hot(actions, self.actions) @ pictures.reshape(self.actions, -1)
+        return chosen.reshape(*actions.shape, *pictures.shape[1:])
+
+    def after(
+        self, state: Float[Array, "B H W C"], given: Float[Array, "B H W C"], stats: Stats, learning: bool
+    ) -> tuple[Float[Array, "B H W C"], Stats]:
+        """The next state, from what `given` makes of the action."""
+        seen = Conv(self.conv1.weight[:, :, : -self.actions], self.conv1.bias, stride=1, padding=1)
+        hidden, stats = self.norm(jax.nn.relu(seen(state) + given), stats, learning)
         return renormalise(jax.nn.relu(self.conv2(hidden))), stats
+
+
+def _taps(length: int) -> Array:
+    """Which of three in a row lie on the picture, at each of so many places."""
+    place = jnp.arange(length)[:, None] + jnp.arange(-1, 2)[None]
+    return ((place >= 0) & (place < length)).astype(jnp.float32)
 
 
 class VectorTransition(eqx.Module):
@@ -87,6 +109,12 @@ class VectorTransition(eqx.Module):
         hidden = self.norm(self.hidden(jnp.concatenate([state, action], axis=-1)))
         return self.out(jax.nn.relu(hidden)), stats
 
+    def given(self, actions: Float[Array, "*n A"], sides: tuple[int, ...]) -> Float[Array, "*n A"]:
+        """The actions themselves: a vector has no planes."""
+        return actions
+
+    after = __call__
+
 
 def imagine(
     transition: Transition | VectorTransition,
@@ -100,9 +128,10 @@ def imagine(
     Gradients run through every step at full size. The running statistics are shared by all steps.
     """
 
-    def step(carry: tuple[Array, Any], action: Array):
-        state, stats = transition(carry[0], action, carry[1], learning)
+    def step(carry: tuple[Array, Any], given: Array):
+        state, stats = transition.after(carry[0], given, carry[1], learning)
         return (state, stats), state
 
-    (_, stats), states = jax.lax.scan(step, (state, stats), actions, unroll=True)
+    given = transition.given(actions, state.shape[1:3])
+    (_, stats), states = jax.lax.scan(step, (state, stats), given, unroll=True)
     return jnp.concatenate([state[None], states]), stats
