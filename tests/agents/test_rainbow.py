@@ -17,7 +17,8 @@ from vcrl.core.types import Clock
 from vcrl.methods.configs import SPR, VCR, Adam, Priority, ReplayConfig, Scalar, Slow, Terms
 from vcrl.nets.encoders import Encoder
 from vcrl.nets.heads import QHead
-from vcrl.nets.layers import BatchNorm, Conv, Linear
+from vcrl.nets.layers import Conv, Linear
+from vcrl.nets.norms import BatchNorm
 from vcrl.nets.transition import Transition
 
 ROWS = 512

@@ -9,7 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from vcrl.nets.control import Actor, Decoder, Policy, Trunk, TwinQ, VectorEncoder
 from vcrl.nets.encoders import CONTROL, CONTROL_32, LAYERS, Encoder, state_shape
-from vcrl.nets.layers import MLP, LayerNorm, Linear
+from vcrl.nets.layers import MLP, Linear
+from vcrl.nets.norms import LayerNorm
 from vcrl.nets.transition import VectorTransition, imagine
 
 pytestmark = pytest.mark.usefixtures("quick_compiles")

@@ -13,7 +13,8 @@ from vcrl.nets import kernels
 from vcrl.nets.augment import Drawn, drawn_for, picture
 from vcrl.nets.convolutions import convolution, patches
 from vcrl.nets.encoders import LAYERS, Encoder
-from vcrl.nets.layers import Conv, renormalise
+from vcrl.nets.layers import Conv
+from vcrl.nets.norms import renormalise
 from vcrl.nets.transition import Transition, imagine
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from vcrl.nets.layers import Stats
+from vcrl.nets.norms import Stats
 from vcrl.nets.transition import Transition, imagine
 
 B, SIDE, C, A, K = 3, 4, 5, 3, 3

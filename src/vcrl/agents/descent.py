@@ -14,6 +14,7 @@ from vcrl.core.types import Metrics
 
 T = TypeVar("T", bound=eqx.Module)
 Parts = dict[str, Any]
+SMALL = 50_000  # numbers
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,17 @@ def descend(
     return merged(nets, moved), opt, metrics
 
 
+def norm(tree: Any) -> Array:
+    """Of all arrays together. Small ones are laid end to end: every sum of its own costs a GPU two launches."""
+    arrays = jax.tree.leaves(tree)
+    small = [x.ravel() for x in arrays if x.size < SMALL]
+    large = [x for x in arrays if x.size >= SMALL]
+    return optax.tree.norm([jnp.concatenate(small), *large] if small else large)
+
+
 def clipped(step: Descent, gradient: Parts) -> Parts:
     for limit, names in step.clip:
         group = {name: gradient[name] for name in names if name in gradient}
-        scale = jnp.minimum(1.0, limit / jnp.maximum(optax.tree.norm(group), 1e-9))
+        scale = jnp.minimum(1.0, limit / jnp.maximum(norm(group), 1e-9))
         gradient = gradient | jax.tree.map(lambda g, scale=scale: g * scale, group)
     return gradient

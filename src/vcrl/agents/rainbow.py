@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int, UInt8
 
 from vcrl.agents.base import Agent, Along, Update, View, follow, needs_copy, spread
+from vcrl.agents.descent import norm
 from vcrl.agents.terms import TERMS, own_nets, present, steps_of, wants_reading, wants_targets, weight_at
 from vcrl.agents.values import DiscreteValues, make_values
 from vcrl.core.keys import Stream, key
@@ -21,7 +22,8 @@ from vcrl.methods.configs import RainbowConfig
 from vcrl.nets.augment import as_it_is, augment, drawn_for
 from vcrl.nets.encoders import LAYERS, Encoder, state_shape
 from vcrl.nets.heads import ContrastHead, QHead, RewardHead, prediction_head
-from vcrl.nets.layers import Linear, Stats
+from vcrl.nets.layers import Linear
+from vcrl.nets.norms import Stats
 from vcrl.nets.transition import Transition, imagine
 from vcrl.objectives import double_q, pick
 from vcrl.replay import Sample
@@ -201,7 +203,7 @@ def update(
     target = follow(online, state.target, config.target, after)
     momentum = follow(momentum_of(online), state.momentum, contrast.slow, after) if contrast else None
     metrics |= {f"loss/{name}": loss for name, loss in named.items()}
-    metrics |= {"grad_norm": optax.tree.norm(gradient)}
+    metrics |= {"grad_norm": norm(gradient)}
     exponent = config.replay.priority.exponent if config.replay.priority else 1.0
     priority = jnp.clip(surprise, 1e-6, 1e6) ** exponent
     return RainbowState(online, target, stats, opt, momentum), Update(priority, metrics)
@@ -347,20 +349,20 @@ def clipped(gradient: RainbowNets, limit: float | None) -> RainbowNets:
     if limit is None:
         return gradient
 
-    def scaled(part: Any, norm: Array) -> Any:
-        return jax.tree.map(lambda g: g * jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-9)), part)
+    def scaled(part: Any, size: Array) -> Any:
+        return jax.tree.map(lambda g: g * jnp.minimum(1.0, limit / jnp.maximum(size, 1e-9)), part)
 
-    joint = optax.tree.norm((gradient.encoder, gradient.q_head, gradient.contrast))
-    forward = optax.tree.norm((gradient.transition, gradient.reward))
+    joint = norm((gradient.encoder, gradient.q_head, gradient.contrast))
+    forward = norm((gradient.transition, gradient.reward))
     return RainbowNets(
         scaled(gradient.encoder, joint),
         scaled(gradient.q_head, joint),
         scaled(gradient.transition, forward),
         gradient.prediction,
         scaled(gradient.reward, forward),
-        scaled(gradient.backward, optax.tree.norm(gradient.backward)),
+        scaled(gradient.backward, norm(gradient.backward)),
         scaled(gradient.contrast, joint),
-        scaled(gradient.own, optax.tree.norm(gradient.own)),
+        scaled(gradient.own, norm(gradient.own)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -97,7 +98,7 @@ def picture(drawn: Drawn) -> Float[Array, "B h w C"]:
     The same as padding with the edge and cropping, done by index so that bytes move once and become floats last.
     """
     if drawn.crop is not None and jax.default_backend() == "gpu":
-        return _lit(_squares(drawn), drawn.light)
+        return _lit(_squares(drawn.obs, drawn.top, drawn.left, drawn.crop), drawn.light)
     count, *sides, channels = drawn.obs.shape
     flat = drawn.obs.reshape(count, sides[0] * sides[1], channels)
     if drawn.top is not None and drawn.left is not None:
@@ -118,14 +119,13 @@ def _lit(obs: UInt8[Array, "B H W C"], light: Float[Array, " B"]) -> Float[Array
     return obs.astype(jnp.float32) * light[:, None, None, None]
 
 
-def _squares(drawn: Drawn) -> UInt8[Array, "B h w C"]:
+def _squares(obs: UInt8[Array, "B H W C"], top: Any, left: Any, crop: int) -> UInt8[Array, "B h w C"]:
     """Squares of images in memory of their own: what the first layer's gradient needs of them is kept as bytes."""
-    crop, channels = drawn.crop, drawn.obs.shape[-1]
 
     def cut(obs: Array, top: Array, left: Array) -> Array:
-        return jax.lax.dynamic_slice(obs, (top, left, 0), (crop, crop, channels))
+        return jax.lax.dynamic_slice(obs, (top, left, 0), (crop, crop, obs.shape[-1]))
 
-    return jax.lax.optimization_barrier(jax.vmap(cut)(drawn.obs, drawn.top, drawn.left))
+    return jax.lax.optimization_barrier(jax.vmap(cut)(obs, top, left))
 
 
 def _pixels(obs: UInt8[Array, "B P C"], at: Int[Array, "B p"]) -> UInt8[Array, "B p C"]:

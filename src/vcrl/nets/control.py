@@ -9,7 +9,8 @@ from jaxtyping import Array, Float
 
 from vcrl.nets.augment import Drawn
 from vcrl.nets.encoders import Encoder, Layers, state_shape
-from vcrl.nets.layers import MLP, Conv, LayerNorm, Linear
+from vcrl.nets.layers import MLP, Conv, Linear
+from vcrl.nets.norms import LayerNorm
 from vcrl.nets.products import linear
 
 LOG_STD = (-10.0, 2.0)  # of the policy, before it is squashed

@@ -12,7 +12,8 @@ from vcrl.nets import kernels
 from vcrl.nets.augment import Drawn, picture, shown
 from vcrl.nets.convolutions import widened
 from vcrl.nets.half import convolve, in_halves
-from vcrl.nets.layers import Conv, pads, renormalise
+from vcrl.nets.layers import Conv, pads
+from vcrl.nets.norms import renormalise
 
 # Channels, kernel and stride of each layer; padding where there is some.
 Layers = tuple[tuple[int, int, int] | tuple[int, int, int, str], ...]

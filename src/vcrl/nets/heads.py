@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vcrl.nets.layers import BatchNorm, Conv, Linear, NoisyLinear, layer_norm, scale_gradient
+from vcrl.nets.layers import Conv, Linear, NoisyLinear, scale_gradient
+from vcrl.nets.norms import BatchNorm, layer_norm
 from vcrl.nets.products import linear
 
 Layer = Linear | NoisyLinear

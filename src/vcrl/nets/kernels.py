@@ -17,7 +17,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float, Int, UInt8
 
-from vcrl.nets.products import END, half, scale_of
+from vcrl.nets.products import END, half
 
 try:
     from jax.experimental.pallas import triton
@@ -27,6 +27,7 @@ except ImportError:  # JAX 0.11 says that a later one will do without
 LEAST = 16  # numbers in a row that tensor cores take
 FEW = 4_000  # places, below which smaller tiles keep more processors busy
 MOST = 64  # numbers in a row, and outputs, of one tile
+LITTLE = 1e-30  # what is smaller counts as so large
 FAR = 2.0**12  # where the largest gradient of an image lies among halves; sums are float32
 
 
@@ -38,7 +39,7 @@ class Tiles(NamedTuple):
     stages: int = 3  # of loads that are under way
 
 
-MANY, SUMMING, SHIFTED, CROPPED = Tiles(128, 8), Tiles(32), Tiles(64, 2), Tiles(128, 4, 2)
+MANY, SUMMING, SHIFTED, CROPPED = Tiles(128), Tiles(32), Tiles(64, 2), Tiles(128, 4, 2)
 
 
 class Window(NamedTuple):
@@ -118,14 +119,14 @@ def _forward(stride: int, weight: Array, x: Array) -> tuple[Array, tuple[Array, 
 def _backward(stride: int, kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     weight, x = kept
     size, none = len(weight), (0, 0, 0)
-    scale = scale_of(gradient, FAR, (1, 2, 3))
+    largest = jnp.max(jnp.abs(gradient), (1, 2, 3))
     # The way back is a convolution, too: between strides, and where windows never began, the gradient is zero.
     sides = zip(x.shape[1:3], gradient.shape[1:3], strict=True)
     left = [(0, n - (m - 1) * stride - size, stride - 1) for n, m in sides]
     spread = lax.pad(gradient, jnp.zeros((), gradient.dtype), [none, *left, none])
     turned = weight[::-1, ::-1].transpose(0, 1, 3, 2)
-    by_x = convolve(1, turned, spread, border=size - 1, scale=scale)
-    return by_weight(stride, size, x, gradient, scale), by_x
+    by_x = convolve(1, turned, spread, border=size - 1, largest=largest)
+    return by_weight(stride, size, x, gradient, largest), by_x
 
 
 convolution.defvjp(_forward, _backward)
@@ -138,12 +139,13 @@ def convolve(
     *,
     bias: Float[Array, " O"] | None = None,
     border: int = 0,
-    scale: Float[Array, " B"] | None = None,
+    largest: Float[Array, " B"] | None = None,
     tiles: Tiles | None = None,
 ) -> Float[Array, "B h w O"]:
     """The sums, of halves, as float32. With a bias: their ReLU, as halves.
 
-    With a scale x is float32, of which each image is divided by its scale to become halves, and its sums multiplied.
+    With the largest size of a number in each image x is float32, of which each image is divided by a scale to become
+    halves, and its sums are multiplied by it.
     """
     window, outputs = Window.over(x, len(weight), stride, border), weight.shape[-1]
     tiles = tiles or (Tiles() if window.count < FEW else MANY)
@@ -154,7 +156,7 @@ def convolve(
         mine = pl.ds(pl.program_id(1) * wide, wide)
         image, row, column = window.corner(jnp.minimum(place, window.count - 1))
         start = ((image * window.height + row) * window.width + column) * window.channels
-        size = None if scale is None else triton.load(refs[0].at[image])[:, None]
+        size = None if largest is None else _scale(triton.load(refs[0].at[image]))[:, None]
 
         def add(i: Array, total: Array) -> Array:
             at, inside = _piece(window, row, column, i)
@@ -170,7 +172,7 @@ def convolve(
 
     out = jax.ShapeDtypeStruct((window.count, outputs), jnp.float32 if bias is None else jnp.float16)
     grid = (pl.cdiv(window.count, tiles.places), outputs // wide)
-    more = (array for array in (scale, bias) if array is not None)
+    more = (array for array in (largest, bias) if array is not None)
     factors = (x.reshape(-1), half(weight).reshape(-1, outputs), *more)
     return _run(kernel, out, grid, tiles, *factors).reshape(window.batch, *window.places, outputs)
 
@@ -180,7 +182,7 @@ def by_weight(
     size: int,
     x: Float[Array, "B H W I"],
     gradient: Float[Array, "B h w O"],
-    scale: Float[Array, " B"],
+    largest: Float[Array, " B"],
     tiles: Tiles = SUMMING,
     steps: int = 8,
 ) -> Float[Array, "k k I O"]:
@@ -189,7 +191,7 @@ def by_weight(
     wide, (length, pieces) = _power(outputs, MOST), window.pieces
     parts = pl.cdiv(window.count, steps * tiles.places)
 
-    def kernel(x_ref: Any, gradient_ref: Any, scale_ref: Any, out_ref: Any) -> None:
+    def kernel(x_ref: Any, gradient_ref: Any, largest_ref: Any, out_ref: Any) -> None:
         i, part = pl.program_id(0), pl.program_id(2)
         columns = pl.program_id(1) * wide + jnp.arange(wide)
 
@@ -201,8 +203,8 @@ def by_weight(
             seen = triton.load(x_ref.at[start[:, None] + at[None]])
             inside = _where(place < window.count, wide, gradient.dtype)
             pull = triton.load(gradient_ref.at[place[:, None] * outputs + columns[None]], **inside)
-            # Of the few images these places are of. A scale that is no number may get lost, its gradient does not.
-            most = jnp.max(triton.load(scale_ref.at[image]))
+            # Of the few images these places are of. One that is no number may get lost, its gradient does not.
+            most = _scale(jnp.max(triton.load(largest_ref.at[image])))
             return total + triton.dot(seen, (pull / most).astype(jnp.float16), trans_a=True) * most
 
         total = lax.fori_loop(0, steps, add, jnp.zeros((length, wide), jnp.float32))
@@ -210,7 +212,7 @@ def by_weight(
 
     out = jax.ShapeDtypeStruct((parts, size * size * window.channels, outputs), jnp.float32)
     grid = (pieces, outputs // wide, parts)
-    found = _run(kernel, out, grid, tiles, x.reshape(-1), gradient.reshape(-1), scale)
+    found = _run(kernel, out, grid, tiles, x.reshape(-1), gradient.reshape(-1), largest)
     return jnp.sum(found, axis=0).reshape(size, size, window.channels, outputs)
 
 
@@ -403,6 +405,16 @@ def _as_halves(byte: Array) -> Array:
     """Exactly: a byte is a half's last bits at 1,024."""
     bits = byte.astype(jnp.uint16) | jnp.uint16(0x6400)
     return lax.bitcast_convert_type(bits, jnp.float16) - jnp.float16(1024)
+
+
+def _scale(largest: Array) -> Array:
+    """The power of two by which an image is divided for its largest number to lie between FAR / 2 and FAR.
+
+    By bits: all but a sign and an exponent are carried into the exponent or cut off. What is not finite stays so.
+    """
+    bits = lax.bitcast_convert_type(jnp.where(largest < LITTLE, LITTLE, largest), jnp.int32)
+    power = lax.bitcast_convert_type((bits + 0x7FFFFF) & 0x7F800000, jnp.float32)
+    return jnp.where(largest > 0, power, 1.0) / FAR
 
 
 def _relu(x: Array) -> Array:

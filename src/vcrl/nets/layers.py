@@ -1,9 +1,7 @@
 """The layers everything is built from: Equinox modules that hold arrays and static fields only."""
 
 from collections.abc import Callable
-from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vcrl.nets.convolutions import convolution, without_gradient
+from vcrl.nets.norms import spread
 
 
 def weight_and_bias(key: Array, fan_in: int, outputs: int) -> tuple[Float[Array, "I O"], Float[Array, " O"]]:
@@ -198,98 +197,6 @@ def _fold(x: Float[Array, "B H W C"], tile: int) -> Float[Array, "B h w c"]:
     batch, height, width, channels = x.shape
     x = x.reshape(batch, height // tile, tile, width // tile, tile, channels)
     return x.transpose(0, 1, 3, 2, 4, 5).reshape(batch, height // tile, width // tile, tile * tile * channels)
-
-
-def spread(v: Float[Array, " C"], shape: tuple[int, ...]) -> Float[Array, "B *n C"]:
-    """The same at every place of every image."""
-    return _spread(shape, v) if jax.default_backend() == "gpu" else jnp.broadcast_to(v, shape)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _spread(shape: tuple[int, ...], v: Array) -> Array:
-    return jnp.broadcast_to(v, shape)
-
-
-def _gathered(shape: tuple[int, ...], _: None, gradient: Array) -> tuple[Array]:
-    """Image by image, then the images: one sum over all places keeps few of a GPU's processors busy."""
-    each = jnp.sum(gradient, axis=tuple(range(1, len(shape) - 1)))
-    return (jnp.sum(jax.lax.optimization_barrier(each), axis=0),)
-
-
-_spread.defvjp(lambda shape, v: (_spread(shape, v), None), _gathered)
-
-
-class Stats(NamedTuple):
-    """Running statistics of one batch norm. They are not parameters: no gradient, no Adam, no averaging."""
-
-    mean: Float[Array, " C"]
-    var: Float[Array, " C"]
-
-
-class BatchNorm(eqx.Module):
-    """Batch statistics while learning, running ones while looking; both come back so that nothing is hidden."""
-
-    scale: Float[Array, " C"]
-    bias: Float[Array, " C"]
-
-    @staticmethod
-    def make(channels: int) -> "BatchNorm":
-        return BatchNorm(jnp.ones(channels), jnp.zeros(channels))
-
-    @staticmethod
-    def stats(channels: int) -> Stats:
-        return Stats(jnp.zeros(channels), jnp.ones(channels))
-
-    def __call__(
-        self,
-        x: Float[Array, "*n C"],
-        stats: Stats,
-        learning: bool,
-        momentum: float = 0.1,
-        epsilon: float = 1e-5,
-    ) -> tuple[Float[Array, "*n C"], Stats]:
-        mean, var = stats
-        if learning:
-            axes = tuple(range(x.ndim - 1))
-            mean, var = jnp.mean(x, axes), jnp.var(x, axes)
-            count = x.size // x.shape[-1]
-            unbiased = var * (count / max(count - 1, 1))
-            new = jax.tree.map(
-                lambda old, now: (1 - momentum) * old + momentum * now, stats, Stats(mean, unbiased)
-            )
-            stats = jax.lax.stop_gradient(new)
-        mean, inverse, scale, bias = (
-            spread(v, x.shape) for v in (mean, jax.lax.rsqrt(var + epsilon), self.scale, self.bias)
-        )
-        return (x - mean) * inverse * scale + bias, stats
-
-
-def renormalise(state: Float[Array, "B H W C"], epsilon: float = 1e-5) -> Float[Array, "B H W C"]:
-    """Min-max scaling of each sample's whole state to [0, 1]; epsilon keeps a constant state finite."""
-    axes = (-3, -2, -1)
-    low, high = jnp.min(state, axes, keepdims=True), jnp.max(state, axes, keepdims=True)
-    return (state - low) / (high - low + epsilon)
-
-
-def layer_norm(x: Float[Array, "*n D"], epsilon: float = 1e-5) -> Float[Array, "*n D"]:
-    """Mean 0 and variance 1 of each vector, without learned scale and bias."""
-    centred = x - jnp.mean(x, axis=-1, keepdims=True)
-    return centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + epsilon)
-
-
-class LayerNorm(eqx.Module):
-    """Each vector to mean 0 and variance 1, then a learned scale and bias."""
-
-    scale: Float[Array, " D"]
-    bias: Float[Array, " D"]
-
-    @staticmethod
-    def make(width: int) -> "LayerNorm":
-        return LayerNorm(jnp.ones(width), jnp.zeros(width))
-
-    def __call__(self, x: Float[Array, "*n D"]) -> Float[Array, "*n D"]:
-        scale, bias = (jnp.broadcast_to(v, x.shape) for v in (self.scale, self.bias))
-        return layer_norm(x) * scale + bias
 
 
 class MLP(eqx.Module):

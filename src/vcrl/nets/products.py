@@ -55,13 +55,13 @@ def _backward(kept: tuple[Array, Array, Array], gradient: Array) -> tuple[Array,
 by_halves.defvjp(_forward, _backward)
 
 
-def scale_of(gradient: Array, most: float, axes: tuple[int, ...] | None = None) -> Float[Array, "..."]:
+def scale_of(gradient: Array, most: float) -> Float[Array, ""]:
     """A power of two by which a gradient is to be divided for its largest number to lie between `most` / 2 and `most`.
 
     The range of a half is smaller than that of float32. An infinity makes the scale infinite and all numbers NaN, so
     that whoever watches over the weights will see it.
     """
-    largest = jnp.max(jnp.abs(gradient), axes, initial=0.0)
+    largest = jnp.max(jnp.abs(gradient), initial=0.0)
     return jnp.exp2(jnp.ceil(jnp.log2(jnp.where(largest > 0, jnp.maximum(largest, 1e-30), 1.0)))) / most
 
 

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
-from vcrl.nets.layers import BatchNorm, Conv, LayerNorm, Linear, Stats, renormalise
+from vcrl.nets.layers import Conv, Linear
+from vcrl.nets.norms import BatchNorm, LayerNorm, Stats, renormalise
 
 
 class Transition(eqx.Module):
