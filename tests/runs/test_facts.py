@@ -57,6 +57,7 @@ def test_the_accelerator_is_told_by_who_knows():
     [
         (["/opt/env/bin/vcrl", "train", "vcr", "pong"], "vcrl train vcr pong"),
         ([str(module.PACKAGE / "cli.py"), "train", "vcr", "pong"], "vcrl train vcr pong"),
+        ([str(module.PACKAGE / "__main__.py"), "train", "vcr", "pong"], "vcrl train vcr pong"),
         (["vcrl", "train", "--out", "/data/me", "--seeds", "0:5"], "vcrl train --seeds 0:5"),
         (["vcrl", "train", "--out=/data/me", "--note", "two words"], "vcrl train --note 'two words'"),
         (["my/sweep.py", "--games", "pong"], "sweep.py --games pong"),

@@ -48,7 +48,8 @@ def _command(words: Sequence[str]) -> str | None:
     if not words or words[0] in ("", "-c"):
         return None
     program = Path(words[0]).name
-    typed, rest = ["vcrl" if Path(words[0]).resolve() == PACKAGE / "cli.py" else program], iter(words[1:])
+    ours = Path(words[0]).resolve() in (PACKAGE / "cli.py", PACKAGE / "__main__.py")
+    typed, rest = ["vcrl" if ours else program], iter(words[1:])
     for word in rest:
         if word == "--out":
             next(rest, None)
