@@ -33,7 +33,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use
 from pieces import Program
 
 from vcrl.core.types import now
-from vcrl.nets import kernels
+from vcrl.nets import tiles
 from vcrl.training import engine
 from vcrl.training.lift import no_row
 from vcrl.training.plan import make_plan
@@ -85,7 +85,7 @@ def compiled(options: Options) -> tuple[Any, str]:
     except NotImplementedError:
         sys.exit('no compiler for NVIDIA GPUs here: pip install "jax[cuda13]"')
     jax.default_backend = lambda: "gpu"  # whoever asks is to do what is done there
-    kernels.interpreted = lambda: False
+    tiles.interpreted = lambda: False
     engine.keep_compiled = lambda: None
     plan = make_plan(options.method, options.task, range(options.seeds))
     lifted, seeds = engine.engine_of(plan).lifted, np.arange(options.seeds, dtype=np.int32)

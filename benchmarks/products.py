@@ -20,7 +20,7 @@ import tyro
 from eager import timed
 from midway import arguments, midway
 
-from vcrl.nets import kernels, products
+from vcrl.nets import products, tiles
 from vcrl.training import engine
 
 
@@ -38,7 +38,7 @@ class Way:
 
     def __init__(self, options: Options, count: int, halved: bool):
         products._halved = lambda weight, x: halved
-        kernels.available = lambda: halved
+        tiles.available = lambda: halved
         engine._engines.clear()  # or the other way's program would be found there
         _, made, self.training = midway(options.method, "atari", count, options.capacity)
         self.lowered = made.lifted.learn.lower(*arguments(self.training))

@@ -30,7 +30,7 @@ def try_jax() -> None:
     devices = jax.devices()
     tell(device=devices[0].device_kind, platform=devices[0].platform, count=len(devices))
     tell(sum=float(jax.jit(lambda x: (x * 2).sum())(jax.numpy.ones(8))))
-    from vcrl.nets.kernels import obstacle
+    from vcrl.nets.tiles import obstacle
 
     tell(obstacle=obstacle())
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from vcrl.nets import kernels
+from vcrl.nets import first_layers, kernels, tiles
 from vcrl.nets.augment import Drawn, drawn_for, picture
 from vcrl.nets.convolutions import convolution, patches
 from vcrl.nets.encoders import LAYERS, Encoder
 from vcrl.nets.layers import Conv
 from vcrl.nets.norms import renormalise
+from vcrl.nets.products import END
 from vcrl.nets.transition import Transition, imagine
 
 
@@ -118,12 +119,12 @@ def test_older_gpus_have_no_kernels(monkeypatch, backend, capability, there):
 
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(jax, "devices", lambda: [Device()])
-    assert kernels.available() is there
-    why = kernels.obstacle()
+    assert tiles.available() is there
+    why = tiles.obstacle()
     assert (why is None) is (there or backend == "cpu") and (why is None or "this is Some Card" in why)
-    monkeypatch.setattr(kernels, "triton", None)  # a JAX without it
-    assert not kernels.available()
-    assert (kernels.obstacle() is None) is (backend == "cpu")
+    monkeypatch.setattr(tiles, "triton", None)  # a JAX without it
+    assert not tiles.available()
+    assert (tiles.obstacle() is None) is (backend == "cpu")
 
 
 def test_all_seeds_at_once(gpu):
@@ -193,7 +194,7 @@ def test_the_first_layer_of_shifted_images(size, stride, outputs):
     obs, shift = stacks(25), jnp.arange(25)
     drawn = Drawn(obs, shift % 5 - 2, shift // 5 - 2, (0.8 + shift / 50) / 255)
     wanted = jax.nn.relu(plain(stride, weight, picture(drawn)) + bias[None, None, None])
-    found = jax.jit(partial(kernels.convolve_shifted, stride))(weight, bias, *parts(drawn))
+    found = jax.jit(partial(first_layers.convolve_shifted, stride))(weight, bias, *parts(drawn))
     assert found.dtype == jnp.float16 and found.shape == wanted.shape
     assert_allclose(found.astype(jnp.float32), wanted, atol=2e-3 * float(wanted.max()))
 
@@ -204,7 +205,7 @@ def test_the_first_layer_of_whole_numbers_is_exact():
     obs = stacks(3)
     drawn = Drawn(obs // 8, jnp.array([-2, 0, 1]), jnp.array([3, 0, -4]), jnp.ones(3))
     wanted = jax.nn.relu(plain(2, weight, picture(drawn)))
-    found = kernels.convolve_shifted(2, weight, jnp.zeros(16), *parts(drawn))
+    found = first_layers.convolve_shifted(2, weight, jnp.zeros(16), *parts(drawn))
     assert_array_equal(found.astype(jnp.float32), wanted)
 
 
@@ -219,12 +220,12 @@ def test_the_first_layer_of_cropped_images(size, stride, channels, outputs):
     shift = jnp.arange(25)
     drawn = Drawn(obs, shift // 5, shift % 5, (0.8 + shift / 50) / 255, crop=12)
     wanted = jax.nn.relu(plain(stride, weight, picture(drawn)) + bias[None, None, None])
-    found = jax.jit(partial(kernels.convolve_cropped, stride, crop=12))(weight, bias, *parts(drawn))
+    found = jax.jit(partial(first_layers.convolve_cropped, stride, crop=12))(weight, bias, *parts(drawn))
     assert found.dtype == jnp.float16 and found.shape == wanted.shape
     assert_allclose(found.astype(jnp.float32), wanted, atol=2e-3 * float(wanted.max()))
     # Weights of -1, 0 and 1, no bias and bytes as they are: exact.
     weight, drawn = jnp.sign(jnp.round(20 * weight)), Drawn(obs // 8, drawn.top, drawn.left, jnp.ones(25), 12)
-    found = kernels.convolve_cropped(stride, weight, jnp.zeros(outputs), *parts(drawn), crop=12)
+    found = first_layers.convolve_cropped(stride, weight, jnp.zeros(outputs), *parts(drawn), crop=12)
     assert_array_equal(found.astype(jnp.float32), jax.nn.relu(plain(stride, weight, picture(drawn))))
 
 
@@ -281,13 +282,13 @@ def test_looking_at_images_gives_the_states_of_the_plain_path(monkeypatch, name,
 def test_what_halves_cannot_hold_stays_finite(gpu):
     encoder = Encoder.make(jax.random.key(3), 4, LAYERS["small"])
     encoder = jax.tree.map(lambda x: 1e7 * jnp.abs(x), encoder)
-    assert encoder.convs[0].weight.max() > kernels.END
+    assert encoder.convs[0].weight.max() > END
     (found,) = encoder.look(drawn_for(jax.random.key(4), [stacks(2)], shift=0, intensity=0.0))
     assert bool(jnp.isfinite(found).all())
     zeros = jnp.zeros((1, 1, 1, 16), jnp.float16)
     large = jnp.full((1, 1, 16, 16), 1e6)
     assert_array_equal(kernels.convolve(1, large, zeros, bias=jnp.ones(16)), 1.0)
-    assert_array_equal(kernels.convolve(1, large, zeros + 1, bias=jnp.ones(16)), kernels.END)
+    assert_array_equal(kernels.convolve(1, large, zeros + 1, bias=jnp.ones(16)), END)
 
 
 @pytest.mark.parametrize("way", ["weight", "bias", "light"])
@@ -308,7 +309,7 @@ def test_what_is_no_number_is_none_in_a_state(gpu, way):
 @pytest.fixture
 def real(gpu, lowered, monkeypatch):
     """Kernels as a GPU would get them, which nobody here can run; of what is lowered, the text."""
-    monkeypatch.setattr(kernels, "interpreted", lambda: False)
+    monkeypatch.setattr(tiles, "interpreted", lambda: False)
     return lambda function, *x: lowered(jax.jit(function), *x)
 
 
@@ -326,6 +327,17 @@ def test_triton_takes_the_kernels_and_lets_pass_what_is_no_number(real):
     text = real(jax.vmap(look), obs)
     assert text.count("xla.gpu.triton") == 3
     assert "maxnum" not in text and "minnum" not in text
+
+
+def test_triton_takes_what_looks_at_squares_and_what_goes_back_through_a_relu(real):
+    weight, bias, drawn = jnp.zeros((3, 3, 9, 64)), jnp.zeros(64), jnp.zeros(2, jnp.int32)
+    obs = jnp.zeros((2, 20, 20, 9), jnp.uint8)
+    look = partial(first_layers.convolve_cropped, 2, crop=17)
+    halves = jnp.zeros((5, 4, 64), jnp.float16)
+    texts = real(look, weight, bias, obs, drawn, drawn, jnp.ones(2)), real(kernels.open_only, halves, halves)
+    for text in texts:
+        assert text.count("xla.gpu.triton") == 1
+        assert "maxnum" not in text and "minnum" not in text
 
 
 def test_more_places_than_few(gpu):

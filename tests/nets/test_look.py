@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vcrl.nets import kernels
+from vcrl.nets import tiles
 from vcrl.nets.augment import as_it_is, drawn_for, picture
 from vcrl.nets.convolutions import by_library
 from vcrl.nets.encoders import LAYERS, Encoder, convolved
@@ -90,7 +90,7 @@ def test_where_no_gradient_is_wanted_the_halves_come_as_they_are():
 
 @pytest.mark.parametrize(("pixels", "images"), [(20, 3), (21, 2)])
 def test_halves_by_kernels_are_those_of_the_library(monkeypatch, pixels, images):
-    """Forward by kernels, back by the library: of nine channels at stride 2, folded or not, then of 16 at stride 1."""
+    """Forward by tiles, back by the library: of nine channels at stride 2, folded or not, then of 16 at stride 1."""
     keys = jax.random.split(jax.random.key(7), 3)
     convs = Conv.make(keys[0], 9, 16, 3, 2), Conv.make(keys[1], 16, 32, 3, 1)
     encoder = Encoder(convs, renormalised=False, alone=True)
@@ -100,7 +100,7 @@ def test_halves_by_kernels_are_those_of_the_library(monkeypatch, pixels, images)
         return encoder(obs), slopes(lambda e, o: e(o), encoder, obs, 1.0)
 
     wanted = both()
-    monkeypatch.setattr(kernels, "available", lambda: True)
+    monkeypatch.setattr(tiles, "available", lambda: True)
     text = str(jax.make_jaxpr(lambda e: e(obs))(encoder))
     assert text.count("pallas_call") == 2 and "conv_general_dilated" not in text
     for a, b in zip(jax.tree.leaves(both()), jax.tree.leaves(wanted), strict=True):
@@ -117,7 +117,7 @@ def test_squares_of_images_are_looked_at_where_they_lie(monkeypatch):
     (drawn,) = drawn_for(keys[3], [obs], shift=0, intensity=0.05, crop=17)
     wanted = encoder.without_gradient(drawn)
     np.testing.assert_array_equal(wanted, encoder.without_gradient(picture(drawn)))
-    monkeypatch.setattr(kernels, "available", lambda: True)
+    monkeypatch.setattr(tiles, "available", lambda: True)
     text = str(jax.make_jaxpr(encoder.without_gradient)(drawn))
     assert text.count("pallas_call") == 2 and "f32[3,17,17,9]" not in text
     found = encoder.without_gradient(drawn)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from vcrl.nets import kernels
+from vcrl.nets import tiles
 from vcrl.training import engine
 from vcrl.training.lift import no_row
 from vcrl.training.plan import make_plan
@@ -43,7 +43,7 @@ def test_large_images_are_seen_by_kernels_and_learned_from_by_the_library(monkey
 def learning(monkeypatch, lowered, method, task):
     """The program of an update, as a GPU would be given it."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(kernels, "interpreted", lambda: False)
+    monkeypatch.setattr(tiles, "interpreted", lambda: False)
     monkeypatch.setattr(engine, "keep_compiled", lambda: None)
     monkeypatch.setattr(engine, "_engines", {})
     plan = make_plan(method, task, range(2), None, {"replay.capacity": 500})

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vcrl.nets import kernels
+from vcrl.nets import kernels, tiles
 from vcrl.nets.products import linear
 
 WIDE = 32  # outputs, from which on products first are faster than the library
@@ -19,9 +19,9 @@ def convolution(
     size, outputs = len(weight), weight.shape[-1]
     # Where somebody asks for more than float32, or for less, nothing is rounded behind their back.
     exact = weight.dtype != jnp.float32 or x.dtype != jnp.float32
-    if size == 1 or outputs % kernels.LEAST or exact or not kernels.available():
+    if size == 1 or outputs % tiles.LEAST or exact or not tiles.available():
         return linear(weight.reshape(-1, outputs), patches(stride, size, x))
-    weight, x = widened(weight, x, kernels.LEAST)
+    weight, x = widened(weight, x, tiles.LEAST)
     return kernels.convolution(stride, weight, x)
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vcrl.nets import kernels
+from vcrl.nets import first_layers, kernels, tiles
 from vcrl.nets.augment import Drawn, picture, shown
 from vcrl.nets.convolutions import widened
 from vcrl.nets.half import convolve, in_halves
@@ -83,7 +83,7 @@ class Encoder(eqx.Module):
         has, and what is stored between the layers is half as large. The states themselves keep ten bits, too. On a
         CPU a few images at a time are looked at.
         """
-        if kernels.available():
+        if tiles.available():
             return [_kernels(self, drawn) for drawn in draws]
         # Not one array after the other: all of them are divided into pieces of one size.
         every = draws[0] if len(draws) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *draws)
@@ -112,11 +112,11 @@ def _piece_by_piece(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:
 def _kernels(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:
     """All layers as kernels; the first reads the stacks as they are, where it can."""
     first, *rest = encoder.convs
-    if first.padding == 0 and kernels.fit_shifted(first.weight):
+    if first.padding == 0 and first_layers.fit_shifted(first.weight):
         top, left = (
             jnp.zeros(len(drawn.obs), jnp.int32) if x is None else x for x in (drawn.top, drawn.left)
         )
-        x = kernels.convolve_shifted(
+        x = first_layers.convolve_shifted(
             first.stride, first.weight, first.bias, drawn.obs, top, left, drawn.light
         )
     else:
@@ -125,8 +125,8 @@ def _kernels(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:
         weight, stride = conv.weight, conv.stride
         if conv.padding or not kernels.fit(weight):
             x, weight, stride = conv.dense(x)
-            weight, x = widened(weight, x, kernels.LEAST)
-        assert kernels.fit(weight), f"{weight.shape[-1]} outputs: a multiple of {kernels.LEAST} is needed"
+            weight, x = widened(weight, x, tiles.LEAST)
+        assert kernels.fit(weight), f"{weight.shape[-1]} outputs: a multiple of {tiles.LEAST} is needed"
         x = kernels.convolve(stride, weight, x, bias=conv.bias)
     x = x.astype(jnp.float32)
     return renormalise(x) if encoder.renormalised else x
@@ -135,11 +135,13 @@ def _kernels(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:
 def _in_halves(encoder: Encoder, obs: Float[Array, "B H W C"] | Drawn) -> Float[Array, "B h w c"]:
     """All layers in half precision. Squares of images are looked at where they lie, if a kernel can."""
     first = encoder.convs[0]
-    if not (kernels.available() and isinstance(obs, Drawn) and kernels.fit_cropped(first.weight, obs.crop)):
+    if not (
+        tiles.available() and isinstance(obs, Drawn) and first_layers.fit_cropped(first.weight, obs.crop)
+    ):
         return _layers(encoder.convs, shown(obs).astype(jnp.float16))
     assert first.padding == 0 and obs.top is not None and obs.left is not None and obs.crop is not None
     drawn = obs.obs, obs.top, obs.left, obs.light
-    seen = kernels.convolve_cropped(first.stride, first.weight, first.bias, *drawn, crop=obs.crop)
+    seen = first_layers.convolve_cropped(first.stride, first.weight, first.bias, *drawn, crop=obs.crop)
     return _layers(encoder.convs[1:], seen)
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vcrl.nets import kernels
+from vcrl.nets import kernels, tiles
 from vcrl.nets.convolutions import by_library, widened
 from vcrl.nets.layers import Conv
 from vcrl.nets.products import END, cut_off, scale_of
@@ -27,13 +27,13 @@ def convolve(conv: Conv, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
     and those filled up to 40, or to 48 for a kernel.
     """
     x, weight, stride = conv.dense(x, grow=True)
-    weight, x = widened(weight, x, kernels.LEAST if _by_kernel(x) else WIDE)
+    weight, x = widened(weight, x, tiles.LEAST if _by_kernel(x) else WIDE)
     return _convolve(stride, weight, conv.bias, x)
 
 
 def _by_kernel(x: Array) -> bool:
     """A kernel adds the bias and cuts off what is negative before it writes; the library's sums are read once more."""
-    return x.dtype == jnp.float16 and kernels.available()
+    return x.dtype == jnp.float16 and tiles.available()
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -12,7 +12,7 @@ from jax.extend.core import jaxprs_in_params
 
 from vcrl.core.types import now
 from vcrl.methods import library
-from vcrl.nets.kernels import obstacle
+from vcrl.nets.tiles import obstacle
 from vcrl.runs.rates import SUITES, Clock, Forecast, speed
 from vcrl.training.lift import Lifted, no_row
 from vcrl.training.plan import Plan
