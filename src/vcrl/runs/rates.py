@@ -26,28 +26,28 @@ class Rate(NamedTuple):
 
 
 # By suite, device, and the heaviest part of a method: the value terms, a transition model, neither, and of the last
-# those with the encoder of DER as first released. On a GPU a line
-# through updates at 1 and 10 seeds on one H200: those of `vcr` in docs/performance.md, the others in proportion to it
-# as in an earlier version. What an agent step costs besides, compiling and evaluating: trainings there. On CPUs two
-# cores were measured. Updates of DMControl have 1.0, 1.3 and 1.6 TFLOP as the compiler counts them: `vcr`
-# takes an H200 9.7 ms (`benchmarks/step.py`) and two CPU cores 9 s, the others are put in proportion.
+# those with the encoder of DER as first released. On a GPU a line through updates at 1 and 10 seeds on one H200: those
+# of `vcr` in docs/performance.md, of `spr` with ten seeds a training there, the others in proportion as in an earlier
+# version. What an agent step costs besides, compiling and evaluating: trainings there. On CPUs two cores were measured.
+# Updates of DMControl have 1.0, 1.3 and 1.6 TFLOP as the compiler counts them: `vcr` takes an H200 8.4 ms
+# (`benchmarks/control.py`) and two CPU cores 9 s, the others are put in proportion.
 H200 = "one H200"
 CORES = "two CPU cores"
 COUNTED = "arithmetic alone"
 CORES_SPEED = 260e9  # operations a second of those two cores in a matrix product: `speed()` there
 SMALL = 1e9  # bytes of a GPU of which much is what any run takes, however few its seeds
 KNOWN: dict[tuple[str, str, str], Rate] = {
-    ("atari", "gpu", "plain"): Rate(60, 0.6e-3, (0.56e-3, 0.02e-3), 24, H200),
-    ("atari", "gpu", "small"): Rate(60, 0.6e-3, (0.56e-3, 0.02e-3), 24, H200),
-    ("atari", "gpu", "model"): Rate(60, 0.6e-3, (0.74e-3, 0.12e-3), 24, H200),
-    ("atari", "gpu", "values"): Rate(60, 0.6e-3, (0.93e-3, 0.19e-3), 24, H200),
+    ("atari", "gpu", "plain"): Rate(60, 0.4e-3, (0.40e-3, 0.016e-3), 15, H200),
+    ("atari", "gpu", "small"): Rate(60, 0.4e-3, (0.40e-3, 0.016e-3), 15, H200),
+    ("atari", "gpu", "model"): Rate(60, 0.4e-3, (0.53e-3, 0.117e-3), 15, H200),
+    ("atari", "gpu", "values"): Rate(60, 0.4e-3, (0.66e-3, 0.148e-3), 15, H200),
     ("atari", "cpu", "small"): Rate(30, 2e-3, (0.0, 0.008), 60, CORES),
     ("atari", "cpu", "plain"): Rate(30, 2e-3, (0.0, 0.03), 60, CORES),
     ("atari", "cpu", "model"): Rate(60, 2e-3, (0.0, 0.06), 60, CORES),
     ("atari", "cpu", "values"): Rate(60, 2e-3, (0.0, 0.09), 60, CORES),
-    ("dmc", "gpu", "plain"): Rate(60, 5e-3, (0.0, 0.0061), 10, COUNTED),
-    ("dmc", "gpu", "model"): Rate(90, 5e-3, (0.0, 0.0079), 10, COUNTED),
-    ("dmc", "gpu", "values"): Rate(120, 5e-3, (0.0, 0.0097), 10, H200),
+    ("dmc", "gpu", "plain"): Rate(60, 5e-3, (0.0, 0.0053), 10, COUNTED),
+    ("dmc", "gpu", "model"): Rate(90, 5e-3, (0.0, 0.0069), 10, COUNTED),
+    ("dmc", "gpu", "values"): Rate(120, 5e-3, (0.0, 0.0084), 10, H200),
     ("dmc", "cpu", "plain"): Rate(60, 5e-3, (0.0, 5.6), 60, COUNTED),
     ("dmc", "cpu", "model"): Rate(60, 5e-3, (0.0, 7.3), 60, COUNTED),
     ("dmc", "cpu", "values"): Rate(60, 5e-3, (0.0, 9.0), 60, CORES),
