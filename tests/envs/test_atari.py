@@ -95,6 +95,35 @@ def test_start_states_equal_a_real_power_up(game):
         np.testing.assert_array_equal(ours.ale.getRAM(), theirs.ale.getRAM())
 
 
+@pytest.mark.parametrize(
+    ("game", "steps"),
+    [
+        ("pong", 150),
+        ("qbert", 600),
+        *(pytest.param(g, 1500, marks=pytest.mark.slow) for g in sorted(ACTIONS)),
+    ],
+)
+def test_emulators_that_take_turns_play_the_game_of_one(game, steps):
+    """Each begins where the other one stands, the first time fresh, then with frames of its own behind it."""
+    rom, rng = game.replace("-", "_"), np.random.default_rng(1)
+    alone, *turns = (Emulator(rom, Rules(lives=False)) for _ in range(3))
+    seen, other = np.zeros((84, 84), np.uint8), np.zeros((84, 84), np.uint8)
+    for one in (alone, turns[0]):
+        one.reset(np.uint64(0), seen)
+    for step in range(steps):
+        action = int(rng.integers(ACTIONS[game]))
+        mine, next = turns[step % 2], turns[(step + 1) % 2]
+        came = alone.step(action, seen)
+        assert mine.step(action, other) == came
+        np.testing.assert_array_equal(other, seen)
+        if came.over:
+            alone.reset(np.uint64(step), seen)
+            next.reset(np.uint64(step), other)
+            continue
+        next.go(mine.ale.cloneState(include_rng=False).serialize())
+        next.lives, next.steps = mine.lives, mine.steps
+
+
 def test_games_differ_by_their_seed_alone():
     env = AtariEnv(8, "freeway", Rules(True))
     frames = env.reset(np.ones(8, bool), np.arange(8, dtype=np.uint64))

@@ -58,6 +58,7 @@ class Emulator:
         self._screens = np.zeros((2, *SCREEN), np.uint8)
         self.lives = self.steps = self.held = 0
         self.seed = np.uint64(0)
+        self._fresh = True  # no frame has been played
 
     def reset(self, seed: np.uint64, out: np.ndarray) -> None:
         """A new game: one of the power-ups and 1 to 30 frames of doing nothing, drawn by the seed."""
@@ -98,8 +99,10 @@ class Emulator:
 
     def go(self, state: bytes) -> None:
         """To a state of ALE's; our own counters stay as they are."""
-        # An emulator that has not run a frame since its own reset carries a flag that no state holds; Q*bert shows it.
-        self.ale.act(0)
+        if self._fresh:
+            # One that has not run a frame since its own reset carries a flag that no state holds; Q*bert shows it.
+            self.ale.act(0)
+            self._fresh = False
         self.ale.restoreState(ale_library().ALEState(state))
 
     def _act(self, action: int, frame: int = 0) -> Any:
