@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
-from vcrl.agents.descent import Descent, clipped, descend, merged, parts_of
+from vcrl.agents.descent import SMALL, Descent, clipped, descend, merged, norm, parts_of
 
 
 class Nets(eqx.Module):
@@ -113,3 +113,10 @@ def test_the_first_group_is_clipped_and_then_all_together(one, two, expected):
 def test_without_limits_nothing_is_clipped():
     gradient = {"one": jnp.array([1e6])}
     assert clipped(Descent({"one": 1.0}, 1e-8), gradient) is gradient
+
+
+@pytest.mark.parametrize("sizes", [(3,), (3, SMALL), (SMALL, 5, SMALL + 1, 2), (SMALL,), ()])
+def test_the_norm_is_that_of_all_arrays_small_and_large(sizes):
+    arrays = [np.random.default_rng(n).normal(size=n).astype(np.float32) for n in sizes]
+    wanted = np.sqrt(sum(np.sum(np.square(a, dtype=np.float64)) for a in arrays))
+    assert float(norm({"nets": arrays})) == pytest.approx(float(wanted), rel=1e-5)

@@ -14,7 +14,7 @@ from own_losses import Seen
 from vcrl.agents import rainbow
 from vcrl.agents.rainbow import clipped
 from vcrl.agents.sac import descents
-from vcrl.agents.soft import term_losses
+from vcrl.agents.soft import encode, term_losses
 from vcrl.core.errors import UserError
 from vcrl.methods.configs import SPR, VCR, ControlTerms, Own, Terms
 from vcrl.methods.own import code_of
@@ -179,6 +179,17 @@ def test_over_sac_the_auxiliary_step_may_move_the_critics_as_with_value_consiste
     heads = dataclasses.replace(tiny_sac.config().auxiliary, heads=False)
     kept = tiny_sac.config(terms=ControlTerms(own=mine("taken")), auxiliary=heads)
     assert "q_head" not in descents(kept)["auxiliary"].rates
+
+
+@pytest.mark.parametrize("crop", [None, 8])
+def test_over_sac_an_encoder_of_ones_own_is_given_images_and_ours_what_it_likes(crop):
+    agent = tiny_sac.agent(tiny_sac.config(crop=crop))
+    setup, obs = tiny_sac.setup(agent), tiny_sac.batches(agent).aux.obs[:2]
+    nets, k = tiny_sac.state(agent).online, jax.random.key(0)
+    wanted = encode(setup, nets.encoder, k, obs)
+    np.testing.assert_array_equal(encode(setup, lambda image: nets.encoder(image * 1.0), k, obs), wanted)
+    np.testing.assert_allclose(encode(setup, nets.encoder.without_gradient, k, obs), wanted, rtol=1e-6)
+    assert wanted.shape[:2] == obs.shape[:2]
 
 
 def test_over_sac_there_is_a_target_of_the_first_action_too():

@@ -99,6 +99,33 @@ def test_it_is_given_up_where_it_does_not_pay(monkeypatch):
     assert all(game.own is not None for game in recalling._emulators)
 
 
+@pytest.mark.parametrize("pays", [True, False])
+def test_games_that_leave_go_on_where_they_were(monkeypatch, pays):
+    """Whether they recall or have an emulator of their own by then; those that stay move up."""
+    monkeypatch.setattr(recall, "TRIAL", 100)
+    monkeypatch.setattr(recall, "LEAST", 0.0 if pays else 1.1)
+    plain, here = both("qbert")
+    there, every, rng = AtariEnv(2, "qbert", RULES, recall=True), np.ones(8, bool), np.random.default_rng(0)
+    there.reset(np.ones(2, bool), SEEDS[:2])
+    for env in (plain, here):
+        env.reset(every, SEEDS)
+    for _ in range(30):
+        actions = rng.integers(6, size=8)
+        plain.step(actions, every), here.step(actions, every)
+    assert map_of(here).pays is pays
+    moved = np.isin(np.arange(8), (1, 6))
+    there.join(here.leave(moved))
+    assert (here.lanes, there.lanes) == (6, 4)
+    for _ in range(30):
+        actions = rng.integers(6, size=8)
+        wanted = plain.step(actions, every)
+        stayed = here.step(actions[~moved], np.ones(6, bool))
+        went = there.step(np.concatenate([[0, 0], actions[moved]]), np.arange(4) > 1)
+        for one, two, three in zip(wanted, stayed, went, strict=True):
+            np.testing.assert_array_equal(one[~moved], two)
+            np.testing.assert_array_equal(one[moved], three[2:])
+
+
 def test_few_emulators_play_many_games(monkeypatch):
     """Where one has gone on, another comes."""
     built = []
@@ -170,7 +197,7 @@ def test_with_more_cores_neighbours_share_a_process(monkeypatch):
     env = TASKS["pong"].recall(8, PROTOCOLS["atari100k"])
     try:
         assert isinstance(env, Workers)
-        assert [list(range(8)[hand]) for hand in env._hands] == [[0, 1], [2, 3, 4], [5, 6, 7]]
+        assert [hand.tolist() for hand in env._hands] == [[0, 1, 2], [3, 4, 5], [6, 7]]
         plain, every = AtariEnv(8, "pong", Rules(lives=False)), np.ones(8, bool)
         np.testing.assert_array_equal(plain.reset(every, SEEDS), env.reset(every, SEEDS))
         for at in range(20):
@@ -179,5 +206,37 @@ def test_with_more_cores_neighbours_share_a_process(monkeypatch):
                 plain.step(SEEDS % 6, active), env.step((SEEDS % 6).astype(np.int32), active), strict=True
             ):
                 np.testing.assert_array_equal(one[active], two[active])
+    finally:
+        env.close()
+
+
+def test_as_games_end_those_that_go_on_are_dealt_again(monkeypatch):
+    """And go on where they were, also when the process that has them now dies."""
+    monkeypatch.setattr("vcrl.envs.workers.cores", lambda: 4)
+    plain, env = AtariEnv(12, "breakout", RULES), TASKS["breakout"].recall(12, PROTOCOLS["atari100k"])
+    seeds, rng = np.arange(12, dtype=np.uint64) // 2, np.random.default_rng(0)
+
+    def same(active, steps):
+        for _ in range(steps):
+            actions = rng.integers(4, size=12).astype(np.int32)
+            for one, two in zip(plain.step(actions, active), env.step(actions, active), strict=True):
+                np.testing.assert_array_equal(one[active], two[active])
+
+    try:
+        every = np.ones(12, bool)
+        np.testing.assert_array_equal(plain.reset(every, seeds), env.reset(every, seeds))
+        same(every, 10)
+        assert [hand.tolist() for hand in env._hands] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+        left = np.isin(np.arange(12), (0, 1, 2, 3, 5))  # four of the first process, one of the second
+        same(left, 10)
+        dealt = [[lane for lane in hand if left[lane]] for hand in env._hands]
+        assert dealt == [[0, 1], [2, 3], [5]]
+        assert sorted(np.concatenate(env._hands).tolist()) == list(range(12))
+        env._processes[1].kill()
+        same(left, 5)
+        assert len(env.news) == 1 and "lanes" in env.news[0]
+        every = np.ones(12, bool)
+        np.testing.assert_array_equal(plain.reset(every, seeds + 7), env.reset(every, seeds + 7))
+        same(every, 5)
     finally:
         env.close()

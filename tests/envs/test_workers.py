@@ -188,7 +188,7 @@ def test_one_core_stays_free(monkeypatch):
     monkeypatch.setattr("vcrl.envs.workers.cores", lambda: 4)
     env = spread(Balloon, Balloon.spec, 8)
     assert isinstance(env, Workers)
-    dealt = [list(range(8)[hand]) for hand in env._hands]
+    dealt = [hand.tolist() for hand in env._hands]
     assert dealt == [[0, 3, 6], [1, 4, 7], [2, 5]], "neighbours in different processes"
     env.close()
     env = spread(Balloon, Balloon.spec, 1)

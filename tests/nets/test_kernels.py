@@ -74,6 +74,14 @@ def test_numbers_that_halves_hold_come_out_exactly(gpu, shape):
         assert_array_equal(a, b)
 
 
+def test_a_scale_is_the_next_power_of_two():
+    above = float(np.nextafter(np.float32(8), np.float32(9)))
+    sizes = jnp.array([1.0, 8.0, above, 0.7, 1e-20, 1e30, 0.0, 1e-35], jnp.float32)
+    powers = [1.0, 8.0, 16.0, 1.0, 2.0**-66, 2.0**100, 1.0, 2.0**-99]  # below 1e-30 that counts
+    assert_array_equal(kernels.FAR * kernels._scale(sizes), np.array(powers, np.float32))
+    assert np.isinf(kernels._scale(jnp.float32(jnp.inf)))
+
+
 def test_an_image_with_a_small_gradient_is_as_precise_as_one_with_a_large_one(gpu):
     """A factor of 1e12 between them, far beyond the range of a half."""
     weight, x, pull = some(3, 1, 16)

@@ -90,7 +90,7 @@ def test_where_no_gradient_is_wanted_the_halves_come_as_they_are():
 
 @pytest.mark.parametrize(("pixels", "images"), [(20, 3), (21, 2)])
 def test_halves_by_kernels_are_those_of_the_library(monkeypatch, pixels, images):
-    """Forward by tiles, back by the library: of nine channels at stride 2, folded or not, then of 16 at stride 1."""
+    """Forward by kernels, back by the library: of nine channels at stride 2, folded or not, then of 16 at stride 1."""
     keys = jax.random.split(jax.random.key(7), 3)
     convs = Conv.make(keys[0], 9, 16, 3, 2), Conv.make(keys[1], 16, 32, 3, 1)
     encoder = Encoder(convs, renormalised=False, alone=True)

@@ -120,6 +120,22 @@ def test_the_variance_keeps_its_digits_far_from_zero_and_behind_an_odd_first_row
     assert_allclose(10 * np.asarray(stats.mean, np.float64), exact.mean(0), rtol=1e-6)
 
 
+def test_halves_are_added_up_as_float32_and_no_rows_are_none():
+    rows = (300 + 100 * np.random.default_rng(0).normal(size=(64, 3))).astype(np.float16)
+    norm = BatchNorm.make(3)
+
+    def by(x):
+        out, stats = norm(x, BatchNorm.stats(3), learning=True)
+        return jnp.sum(out * jnp.arange(3.0, dtype=x.dtype)), (out, stats)
+
+    slope, (out, stats) = jax.grad(by, has_aux=True)(jnp.asarray(rows))
+    assert slope.dtype == out.dtype == jnp.float16 and stats.mean.dtype == jnp.float32
+    assert_allclose(stats.mean, 0.1 * rows.astype(np.float64).mean(0), rtol=1e-5)
+    assert np.isfinite(out).all() and np.isfinite(slope).all()
+    empty, _ = norm(jnp.zeros((0, 3)), BatchNorm.stats(3), learning=True)
+    assert empty.shape == (0, 3)
+
+
 def test_a_bias_that_is_spread_over_images_gets_the_sum_of_their_gradients(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     pull = jnp.asarray(np.random.default_rng(0).integers(-9, 9, (4, 3, 2, 5)), jnp.float32)

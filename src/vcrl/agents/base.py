@@ -99,9 +99,8 @@ class View(NamedTuple):
     q_target: Any  # the target head with its own noise
     momentum: Any  # the slow copy of the nets that CURL compares with, no gradient; None in other methods
     project: Callable[[Any, Array], Array]  # nets, state -> the vector SPR compares
-    encode: Callable[
-        [Any, Array, Array], Array
-    ]  # encoder, key, stacks T B -> states under augmentations of their own
+    # encoder, key, stacks T B -> states under augmentations of their own; any function of images B H W C will do
+    encode: Callable[[Any, Array, Array], Array]
     bellman: Callable[[Any, Any], Array]  # online and target head under any noise -> Bellman targets K' B E
     obs: UInt8[Array, "K+1 B h w c"]  # stacks as they were seen
     imagined: Float[Array, "K+1 B *s"]

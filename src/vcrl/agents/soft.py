@@ -18,7 +18,7 @@ from vcrl.core.keys import Stream, key
 from vcrl.core.spec import EnvSpec
 from vcrl.core.types import Clock, Metrics, Segment
 from vcrl.methods.configs import Own, SACConfig
-from vcrl.nets.augment import Drawn, drawn_for
+from vcrl.nets.augment import Drawn, drawn_for, picture
 from vcrl.nets.control import Actor, Decoder, Likeness, TwinQ, VectorEncoder
 from vcrl.nets.layers import MLP
 from vcrl.nets.transition import VectorTransition, imagine
@@ -209,13 +209,15 @@ def images(setup: Setup, k: Array, obs: UInt8[Array, "T B H W C"], intensity: fl
 
 
 def encode(
-    setup: Setup, encoder: Callable[[Drawn], Array], k: Array, obs: UInt8[Array, "T B H W C"]
+    setup: Setup, encoder: Callable[[Any], Array], k: Array, obs: UInt8[Array, "T B H W C"]
 ) -> Float[Array, "T B D"]:
-    """States of augmented stacks, as the terms see them."""
-    return states_of(encoder, images(setup, k, obs, setup.config.augment.intensity), len(obs))
+    """States of augmented stacks, as the terms see them. An encoder that is not ours is given images."""
+    image = images(setup, k, obs, setup.config.augment.intensity)
+    ours = isinstance(getattr(encoder, "__self__", encoder), VectorEncoder)
+    return states_of(encoder, image if ours else picture(image), len(obs))
 
 
-def states_of(encoder: Callable[[Drawn], Array], image: Drawn, steps: int) -> Float[Array, "T B D"]:
+def states_of(encoder: Callable[[Any], Array], image: Any, steps: int) -> Float[Array, "T B D"]:
     states = encoder(image)
     return states.reshape(steps, -1, states.shape[-1])
 

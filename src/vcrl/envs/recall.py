@@ -87,8 +87,24 @@ class Map:
             self.standing.clear()
 
 
+class Game(NamedTuple):
+    """Where a game is, which is all there is to it."""
+
+    state: bytes
+    lives: int
+    steps: int
+    seed: np.uint64
+
+
 class Recaller:
     """One game at a time, as an `Emulator` plays it."""
+
+    @staticmethod
+    def of(map: Map, game: Game) -> "Recaller":
+        """A game that began in another process."""
+        made = Recaller(map)
+        made.at, made.steps, made.seed = map.node(game.state, game.lives), game.steps, game.seed
+        return made
 
     def __init__(self, map: Map):
         self.map, self.horizon = map, map.rules.horizon
@@ -125,6 +141,13 @@ class Recaller:
         if self.steps < self.horizon:
             before.leads[action] = Lead(came, out.copy(), self.at)
         return came
+
+    def game(self) -> Game:
+        if self.own is not None:
+            state = self.own.ale.cloneState(include_rng=False).serialize()
+            return Game(state, self.own.lives, self.own.steps, self.own.seed)
+        assert self.at is not None, "no game has begun"
+        return Game(self.at.state, self.at.lives, self.steps, self.seed)
 
     def _played(self) -> Emulator:
         """An emulator for this game alone, which stands where it is."""

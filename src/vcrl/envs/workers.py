@@ -24,6 +24,11 @@ from vcrl.envs.board import Board, memory
 
 GO, ASK = b"g", b"a"  # step or reset by shared memory; a pickled question with a pickled answer
 DONE, FAILED = b"d", b"f"
+HAND = "hand"  # asked of a process, not of its lanes: which they are from now on
+FEWER = (
+    0.8  # of the games that went on when lanes were last dealt: when so many are left they may be dealt again
+)
+UNEVEN = 1.25  # times the mean that the busiest process may have to do
 PATIENCE = 120.0  # seconds for one step or reset, after which a process hangs
 FAREWELL = 5.0  # seconds for a process to end by itself
 
@@ -48,7 +53,8 @@ class Workers:
     """A `VecEnv` whose lanes are dealt out to `count` processes like cards; `make` builds one hand.
 
     Neighbours go to different processes: games that last long often lie side by side, being those of one seed. Where
-    neighbours have something to share, and are to be `together`, a hand is a stretch of lanes.
+    neighbours have something to share, and are to be `together`, a hand is a stretch of lanes, and as games end those
+    that go on are dealt again. For that lanes must be able to `leave` a process and to `join` another.
     """
 
     def __init__(
@@ -62,8 +68,8 @@ class Workers:
         self.spec, self.lanes, self.news = spec, lanes, list[str]()
         self._make, self._file = make, memory()
         self._board = Board(self._file, spec, lanes, create=True)
-        edges = [i * lanes // count for i in range(count + 1)]
-        self._hands = [slice(*edges[i : i + 2]) if together else slice(i, lanes, count) for i in range(count)]
+        every, self._together, self._dealt = np.arange(lanes), together, lanes
+        self._hands = np.array_split(every, count) if together else [every[i::count] for i in range(count)]
         # What every open game came from: a saved simulator or a seed, and the actions since.
         self._saved: Arrays | None = None
         self._from_seed = np.ones(lanes, bool)
@@ -79,11 +85,14 @@ class Workers:
         self._from_seed |= which
         self._seeds[which] = seeds[which]
         self._board.seed[:] = self._seeds
+        self._dealt = int(which.sum())
         self._go(which, True)
         return self._board.frame.copy()
 
     def step(self, actions: np.ndarray, active: np.ndarray) -> Step:
         self._board.action[active] = actions[active]
+        if self._together and self._uneven(active):
+            self._deal(active)
         self._go(active, False)
         self._log.append(actions, active)
         return Step(*(_taken(part, active) for part in self._board.came))
@@ -95,8 +104,8 @@ class Workers:
         parts = [self._ask(i, "save") for i in range(len(self._hands))]
         if any(part is None for part in parts):
             return None
-        lanes = np.concatenate([np.arange(self.lanes)[hand] for hand in self._hands])
-        return {name: _rows([part[name] for part in parts])[np.argsort(lanes)] for name in parts[0]}
+        lanes = np.argsort(np.concatenate(self._hands))
+        return {name: _rows([part[name] for part in parts])[lanes] for name in parts[0]}
 
     def load(self, arrays: Arrays) -> None:
         self._saved = arrays
@@ -114,6 +123,39 @@ class Workers:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def _uneven(self, active: np.ndarray) -> bool:
+        """Whether many games are over since lanes were last dealt, and one process has much more left than others."""
+        left = int(active.sum())
+        if left > FEWER * self._dealt:
+            return False
+        self._dealt = left
+        most = max(int(active[hand].sum()) for hand in self._hands)
+        return most > UNEVEN * left / len(self._hands) + 1
+
+    def _deal(self, active: np.ndarray) -> None:
+        """Games that go on, to the processes in even shares; neighbours stay together. Others stay where they are."""
+        for i, process in enumerate(self._processes):
+            if process.poll() is not None:
+                self._revive(i)
+        owner, heir = np.zeros(self.lanes, int), np.zeros(self.lanes, int)
+        for i, (hand, share) in enumerate(
+            zip(self._hands, np.array_split(np.flatnonzero(active), len(self._hands)), strict=True)
+        ):
+            owner[hand] = i
+            heir[hand] = np.where(active[hand], heir[hand], i)
+            heir[share] = i
+        moving, luggage = owner != heir, dict[int, Any]()
+        for i, hand in enumerate(self._hands):
+            if moving[hand].any():
+                luggage |= zip(hand[moving[hand]].tolist(), self._ask(i, "leave", moving[hand]), strict=True)
+        for i, hand in enumerate(self._hands):
+            new = np.flatnonzero(moving & (heir == i))
+            if len(new):
+                self._ask(i, "join", [luggage[int(lane)] for lane in new])
+            if len(new) or moving[hand].any():
+                self._hands[i] = np.concatenate([hand[~moving[hand]], new])
+                self._ask(i, HAND, self._hands[i])
 
     def _go(self, which: np.ndarray, resetting: bool) -> None:
         """Let the processes of these lanes reset or step them, all at once, and wait."""
@@ -186,7 +228,7 @@ class Workers:
             )
 
     def _named(self, i: int) -> str:
-        lanes = range(self.lanes)[self._hands[i]]
+        lanes = self._hands[i]
         more = f" and {len(lanes) - 3} more" if len(lanes) > 3 else ""
         return f"lane{'s' * (len(lanes) > 1)} {', '.join(map(str, lanes[:3]))}{more}"
 
@@ -236,17 +278,17 @@ def work(file: int) -> None:
 
     def build() -> None:
         nonlocal env
-        env = make(len(range(lanes)[mine]))
+        env = make(len(mine))
 
     def go() -> None:
         assert env is not None
         going = board.going[mine]
-        if board.resetting[mine.start]:
+        if board.resetting[mine[0]]:
             board.frame[mine] = env.reset(going, board.seed[mine])
             return
         came = env.step(board.action[mine], going)
         for shared, value in zip(board.came, came, strict=True):
-            shared[mine][going] = value[going]
+            shared[mine[going]] = value[going]
 
     alive = report(build, answer=False)
     while alive and (said := into.read(1)):
@@ -254,7 +296,11 @@ def work(file: int) -> None:
             alive = report(go, answer=False)
         else:
             method, arguments = _receive(into)
-            alive = report(lambda m=method, a=arguments: getattr(env, m)(*a), answer=True)
+            if method == HAND:
+                mine = arguments[0]
+                alive = report(lambda: None, answer=True)
+            else:
+                alive = report(lambda m=method, a=arguments: getattr(env, m)(*a), answer=True)
     if env is not None:
         env.close()
 

@@ -111,6 +111,7 @@ def _piece_by_piece(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:
 
 def _kernels(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:
     """All layers as kernels; the first reads the stacks as they are, where it can."""
+    assert drawn.crop is None, "squares are for `without_gradient`"
     first, *rest = encoder.convs
     if first.padding == 0 and first_layers.fit_shifted(first.weight):
         top, left = (
@@ -134,15 +135,15 @@ def _kernels(encoder: Encoder, drawn: Drawn) -> Float[Array, "B h w c"]:
 
 def _in_halves(encoder: Encoder, obs: Float[Array, "B H W C"] | Drawn) -> Float[Array, "B h w c"]:
     """All layers in half precision. Squares of images are looked at where they lie, if a kernel can."""
-    first = encoder.convs[0]
-    if not (
-        tiles.available() and isinstance(obs, Drawn) and first_layers.fit_cropped(first.weight, obs.crop)
-    ):
+    first, *rest = encoder.convs
+    fits = tiles.available() and first.padding == 0 and first_layers.fit_cropped(first.weight)
+    if not (fits and isinstance(obs, Drawn) and obs.crop is not None):
         return _layers(encoder.convs, shown(obs).astype(jnp.float16))
-    assert first.padding == 0 and obs.top is not None and obs.left is not None and obs.crop is not None
+    assert obs.top is not None and obs.left is not None, "a square without a corner"
     drawn = obs.obs, obs.top, obs.left, obs.light
-    seen = first_layers.convolve_cropped(first.stride, first.weight, first.bias, *drawn, crop=obs.crop)
-    return _layers(encoder.convs[1:], seen)
+    return _layers(
+        rest, first_layers.convolve_cropped(first.stride, first.weight, first.bias, *drawn, crop=obs.crop)
+    )
 
 
 def convolved(encoder: Encoder, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:

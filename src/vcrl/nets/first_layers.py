@@ -125,9 +125,9 @@ def fit_shifted(weight: Float[Array, "k k I O"]) -> bool:
     return inputs == 4 and size * size % LEAST == 0 and outputs in (16, 32, 64)
 
 
-def fit_cropped(weight: Float[Array, "k k I O"], crop: int | None) -> bool:
-    """Whether `convolve_cropped` can be asked: squares, and outputs that are a power of two."""
-    return crop is not None and fit_open(weight.shape[-1])
+def fit_cropped(weight: Float[Array, "k k I O"]) -> bool:
+    """Whether `convolve_cropped` can be asked: outputs that are a power of two."""
+    return fit_open(weight.shape[-1])
 
 
 def _as_halves(byte: Array) -> Array:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from vcrl.nets import kernels, tiles
 from vcrl.nets.convolutions import by_library, widened
 from vcrl.nets.layers import Conv
+from vcrl.nets.norms import totals
 from vcrl.nets.products import END, cut_off, scale_of
 
 WIDE = 8  # channels that tensor cores take at once
@@ -56,7 +57,7 @@ def _backward(stride: int, kept: tuple[Array, Array, Array], gradient: Array) ->
         gradient, by_bias = kernels.open_only(out, gradient)
     else:
         gradient = jnp.where(out > 0, gradient, jnp.zeros_like(gradient))
-        by_bias = jnp.sum(gradient.astype(jnp.float32), axis=(0, 1, 2))
+        (by_bias,) = totals(gradient.astype(jnp.float32))
     _, pull = jax.vjp(partial(by_library, stride), weight, x)
     weight, before = pull(gradient)
     return weight, by_bias, before

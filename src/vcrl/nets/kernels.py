@@ -180,8 +180,9 @@ def fit_open(outputs: int) -> bool:
 def _scale(largest: Array) -> Array:
     """The power of two by which an image is divided for its largest number to lie between FAR / 2 and FAR.
 
-    By bits: all but a sign and an exponent are carried into the exponent or cut off. What is not finite stays so.
+    By bits: all but a sign and an exponent are carried into the exponent or cut off. Beyond 2^127 it is infinite; where
+    the largest is no number any scale will do, for what is none stays so.
     """
     bits = lax.bitcast_convert_type(jnp.where(largest < LITTLE, LITTLE, largest), jnp.int32)
-    power = lax.bitcast_convert_type((bits + 0x7FFFFF) & 0x7F800000, jnp.float32)
-    return jnp.where(largest > 0, power, 1.0) / FAR
+    above = lax.bitcast_convert_type((bits + 0x7FFFFF) & 0x7F800000, jnp.float32)
+    return jnp.where(largest > 0, above, 1.0) / FAR

@@ -53,10 +53,13 @@ class Transition(eqx.Module):
         A plane is the same everywhere but for the zeros around it, so of each action it is a picture that can be drawn
         once, for all steps. The convolution itself has fewer channels then, and they come in large powers of two.
         """
-        down, across = (_taps(length) for length in sides)
-        pictures = jnp.einsum("yi,xj,ijac->ayxc", down, across, self.conv1.weight[:, :, -self.actions :])
+        weight = self.conv1.weight[:, :, -self.actions :]
+        down, across = (_taps(length).astype(weight.dtype) for length in sides)
+        pictures = jnp.einsum("yi,xj,ijac->ayxc", down, across, weight)
         # A product, whose way back is one, too: on a GPU adding up what a lookup was asked for is slow.
-        chosen = jax.nn.one_hot(actions, self.actions) @ pictures.reshape(self.actions, -1)
+        chosen = jax.nn.one_hot(actions, self.actions, dtype=weight.dtype) @ pictures.reshape(
+            self.actions, -1
+        )
         return chosen.reshape(*actions.shape, *pictures.shape[1:])
 
     def after(
@@ -71,7 +74,7 @@ class Transition(eqx.Module):
 def _taps(length: int) -> Array:
     """Which of three in a row lie on the picture, at each of so many places."""
     place = jnp.arange(length)[:, None] + jnp.arange(-1, 2)[None]
-    return ((place >= 0) & (place < length)).astype(jnp.float32)
+    return (place >= 0) & (place < length)
 
 
 class VectorTransition(eqx.Module):
