@@ -126,7 +126,7 @@ def test_halves_are_added_up_as_float32_and_no_rows_are_none():
 
     def by(x):
         out, stats = norm(x, BatchNorm.stats(3), learning=True)
-        return jnp.sum(out * jnp.arange(3.0, dtype=x.dtype)), (out, stats)
+        return jnp.sum(out * jnp.arange(3.0, dtype=x.dtype)[None]), (out, stats)
 
     slope, (out, stats) = jax.grad(by, has_aux=True)(jnp.asarray(rows))
     assert slope.dtype == out.dtype == jnp.float16 and stats.mean.dtype == jnp.float32

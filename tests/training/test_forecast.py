@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from vcrl.nets import kernels
 from vcrl.runs import rates
 from vcrl.training import forecast as f
 from vcrl.training.engine import engine_of
@@ -64,6 +65,13 @@ def test_products_and_convolutions_are_counted_in_every_turn_of_a_loop():
     image, kernel = jnp.ones((1, 4, 4, 4)), jnp.ones((3, 3, 4, 5))
     jaxpr = jax.make_jaxpr(jax.jit(program))(jnp.ones((3, 3)), image, kernel).jaxpr
     assert f.products(jaxpr) == 7 * 54 + 2 * 4 * 5 * 36 + 2 * 54
+
+
+def test_a_kernel_counts_at_every_point_of_its_grid():
+    """256 places with 16 outputs of 3x3x16 products each, 64 places a program."""
+    x, weight = jnp.zeros((4, 10, 10, 16), jnp.float16), jnp.zeros((3, 3, 16, 16))
+    jaxpr = jax.make_jaxpr(lambda weight, x: kernels.convolve(1, weight, x))(weight, x)
+    assert f.products(jaxpr) == 2 * 256 * 16 * 144
 
 
 def test_short_trainings_are_forecast_where_one_asks(monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ from vcrl.envs.emulator import Came, Emulator, Rules, start_of
 
 EACH = 50  # states that are remembered for every game, 15 KB each
 SHARE = 8  # games to an emulator: most of their steps are known
-LEAST = 0.1  # share of steps that must be known, for each other one takes a tenth longer
+LEAST = 0.1  # share of steps that must be known, for each other one takes longer
 TRIAL = 20_000  # steps after which that is asked
 
 

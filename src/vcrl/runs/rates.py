@@ -46,7 +46,7 @@ KNOWN: dict[tuple[str, str, str], Rate] = {
     ("atari", "cpu", "model"): Rate(60, 2e-3, (0.0, 0.06), 60, CORES),
     ("atari", "cpu", "values"): Rate(60, 2e-3, (0.0, 0.09), 60, CORES),
     ("dmc", "gpu", "plain"): Rate(60, 5e-3, (0.0, 0.0053), 10, COUNTED),
-    ("dmc", "gpu", "model"): Rate(90, 5e-3, (0.0, 0.0069), 10, COUNTED),
+    ("dmc", "gpu", "model"): Rate(90, 5e-3, (0.0, 0.0068), 10, COUNTED),
     ("dmc", "gpu", "values"): Rate(120, 5e-3, (0.0, 0.0084), 10, H200),
     ("dmc", "cpu", "plain"): Rate(60, 5e-3, (0.0, 5.6), 60, COUNTED),
     ("dmc", "cpu", "model"): Rate(60, 5e-3, (0.0, 7.3), 60, COUNTED),

@@ -86,8 +86,8 @@ def products(program: Any) -> float:
             count += 2 * each * step.outvars[0].aval.size
         else:
             inside = [products(part) for part in jaxprs_in_params(step.params)]
-            # A branch is one of several, and a loop of unknown length counts once.
-            count += (
-                max(inside, default=0.0) if name == "cond" else step.params.get("length", 1) * sum(inside)
-            )
+            # A branch is one of several, a kernel runs all over its grid, and a loop of unknown length counts once.
+            grid = step.params["grid_mapping"].grid if name == "pallas_call" else ()
+            times = step.params.get("length", 1) * math.prod(grid)
+            count += max(inside, default=0.0) if name == "cond" else times * sum(inside)
     return count
