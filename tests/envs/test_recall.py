@@ -235,6 +235,8 @@ def test_as_games_end_those_that_go_on_are_dealt_again(monkeypatch):
         env._processes[1].kill()
         same(left, 5)
         assert len(env.news) == 1 and "lanes" in env.news[0]
+        left[[1, 2, 3, 5]] = False  # one game goes on
+        same(left, 5)
         every = np.ones(12, bool)
         np.testing.assert_array_equal(plain.reset(every, seeds + 7), env.reset(every, seeds + 7))
         same(every, 5)

@@ -138,12 +138,11 @@ class Workers:
         for i, process in enumerate(self._processes):
             if process.poll() is not None:
                 self._revive(i)
-        owner, heir = np.zeros(self.lanes, int), np.zeros(self.lanes, int)
-        for i, (hand, share) in enumerate(
-            zip(self._hands, np.array_split(np.flatnonzero(active), len(self._hands)), strict=True)
-        ):
+        owner = np.zeros(self.lanes, int)
+        for i, hand in enumerate(self._hands):
             owner[hand] = i
-            heir[hand] = np.where(active[hand], heir[hand], i)
+        heir = owner.copy()
+        for i, share in enumerate(np.array_split(np.flatnonzero(active), len(self._hands))):
             heir[share] = i
         moving, luggage = owner != heir, dict[int, Any]()
         for i, hand in enumerate(self._hands):
@@ -192,7 +191,7 @@ class Workers:
         board.going[:], board.resetting[:] = self._from_seed, True
         self._answer(i, GO)
         board.resetting[:] = False
-        for at in range(int(self._log.length[lanes].max())):
+        for at in range(int(self._log.length[lanes].max(initial=0))):
             board.action[:], board.going[:] = self._log.at(at)
             self._answer(i, GO)
         board.action[:] = due
@@ -283,6 +282,8 @@ def work(file: int) -> None:
     def go() -> None:
         assert env is not None
         going = board.going[mine]
+        if not len(mine):  # all of its games have gone on elsewhere
+            return
         if board.resetting[mine[0]]:
             board.frame[mine] = env.reset(going, board.seed[mine])
             return
