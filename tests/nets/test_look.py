@@ -88,7 +88,7 @@ def test_where_no_gradient_is_wanted_the_halves_come_as_they_are():
         np.testing.assert_array_equal(one.without_gradient(obs[0]).astype(jnp.float32), one(obs[0]))
 
 
-@pytest.mark.parametrize(("pixels", "images"), [(20, 3), (21, 2)])
+@pytest.mark.parametrize(("pixels", "images"), [(20, 3), pytest.param(21, 2, marks=pytest.mark.slow)])
 def test_halves_by_kernels_are_those_of_the_library(monkeypatch, pixels, images):
     """Forward by kernels, back by the library: of nine channels at stride 2, folded or not, then of 16 at stride 1."""
     keys = jax.random.split(jax.random.key(7), 3)
@@ -136,8 +136,14 @@ def test_gradients_by_the_library_are_those_of_the_plain_path(name):
         np.testing.assert_allclose(found, wanted, atol=1e-4 * float(jnp.abs(wanted).max()))
 
 
-@pytest.mark.parametrize(("images", "size"), [(6, 3), (7, 1), (4, 4)])
-@pytest.mark.parametrize("name", ["nature", "small"])  # products before sums, and the library's convolutions
+@pytest.mark.parametrize(
+    ("name", "images", "size"),  # products before sums, and the library's convolutions
+    [
+        *(("small", *pair) for pair in ((6, 3), (7, 1), (4, 4))),
+        ("nature", 6, 3),
+        *(pytest.param("nature", *pair, marks=pytest.mark.slow) for pair in ((7, 1), (4, 4))),
+    ],
+)
 def test_looking_in_pieces_gives_the_states_of_one_look(monkeypatch, name, images, size):
     """As many images as fit, the same number in every piece; seeds one after the other."""
     encoder, obs = some(name, 2)
