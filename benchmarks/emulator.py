@@ -24,7 +24,8 @@ from vcrl.envs.atari import AtariEnv, actions_of, spec_of
 from vcrl.envs.base import VecEnv
 from vcrl.envs.emulator import Rules, starts
 from vcrl.envs.lanes import Lanes
-from vcrl.envs.workers import Workers, cores
+from vcrl.envs.processes import cores
+from vcrl.envs.workers import Workers
 
 
 @dataclass

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 import tyro
 
-from vcrl.envs.workers import Workers, cores
+from vcrl.envs.processes import cores
 from vcrl.training import evaluate
 from vcrl.training.engine import engine_of
 from vcrl.training.plan import Plan, make_plan
@@ -90,7 +90,7 @@ def measured(plan: Plan, state: Any, games: int, recall: bool) -> list[list[eval
             began = time.perf_counter()
             played = evaluate.play(ground, state, range(games))
             seconds = time.perf_counter() - began
-        where = "worker processes" if isinstance(ground.env, Workers) else "this process"
+        where = "worker processes" if ground.env.news is not None else "this process"
     lengths = [game.finished.length for mine in played for game in mine]
     ticks = max(lengths)
     print(f"{'recalled' if recall else 'played in full'}, lanes in {where}")

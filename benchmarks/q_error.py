@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import tyro
 
-from vcrl.envs.workers import cores
+from vcrl.envs.processes import cores
 from vcrl.training import moments
 from vcrl.training.engine import engine_of
 from vcrl.training.plan import Schedule, make_plan

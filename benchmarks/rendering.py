@@ -24,7 +24,8 @@ from vcrl.envs import rendering
 from vcrl.envs.base import VecEnv
 from vcrl.envs.dmc import ACTIONS, REPEATS, DmcEnv, Game, repeat_of, spec_of
 from vcrl.envs.lanes import Lanes
-from vcrl.envs.workers import Workers, cores
+from vcrl.envs.processes import cores
+from vcrl.envs.workers import Workers
 
 
 @dataclass

@@ -149,13 +149,13 @@ def main(kind: str, out: Path) -> None:
     from rich.console import Console
 
     from vcrl.core.errors import UserError
-    from vcrl.envs import workers
+    from vcrl.envs import processes, workers
     from vcrl.training import watch
     from vcrl.training.run import train_plan
 
     workers.PATIENCE = float(os.environ.get("ENV_SECONDS", workers.PATIENCE))
     if "CORES" in os.environ:
-        workers.cores = lambda: int(os.environ["CORES"])
+        processes.cores = lambda: int(os.environ["CORES"])
     watch.CHECKPOINT_SECONDS = float(os.environ["SAVE"])
     watch.COMPILE_SECONDS = float(os.environ.get("EARLY", 1000))
     slow, play = float(os.environ.get("SLOW", 0)), watch.Watch.play

@@ -239,7 +239,7 @@ def test_a_killed_process_costs_nothing():
     lanes = Lanes(there, [1, 2], 2)
     for at, action in enumerate(moves("reacher-easy", 8, 2)):
         if at == 5:
-            os.kill(there._processes[1].pid, signal.SIGKILL)
+            os.kill(there._children[1].process.pid, signal.SIGKILL)
         for one, two in zip(here.step(action).row, lanes.step(action).row, strict=True):
             np.testing.assert_array_equal(one, two)
         np.testing.assert_array_equal(here.obs, lanes.obs)
@@ -325,7 +325,7 @@ def test_other_tasks_of_the_suite_are_found_but_not_normalised():
 
 
 def test_a_task_builds_lanes(monkeypatch):
-    monkeypatch.setattr("vcrl.envs.workers.cores", lambda: 2)  # and so in this process
+    monkeypatch.setattr("vcrl.envs.processes.cores", lambda: 2)  # and so in this process
     env = TASKS["cartpole-swingup"].sized(84).make(1, PROTOCOLS["toy"], True)
     assert isinstance(env, DmcEnv) and env.spec == TASKS["cartpole-swingup"].sized(84).spec
     assert env.reset(np.ones(1, bool), np.zeros(1, np.uint64)).shape == (1, 84, 84, 3)

@@ -1,5 +1,7 @@
 """Games that remember where they have been are those that are played in full."""
 
+import os
+import signal
 import struct
 import zlib
 
@@ -7,18 +9,19 @@ import numpy as np
 import pytest
 from conformance import CHECKS
 
-from vcrl.envs import recall
-from vcrl.envs.atari import ACTIONS, AtariEnv
+from vcrl.core.errors import UserError
+from vcrl.envs import explore, recall
+from vcrl.envs.atari import ACTIONS, AtariEnv, spec_of
 from vcrl.envs.emulator import Emulator, Rules
+from vcrl.envs.explore import Crew, Explorer, evenly, name_of
 from vcrl.envs.protocols import PROTOCOLS
-from vcrl.envs.recall import Map, Recaller, name_of
+from vcrl.envs.recall import Map, RecallingEnv
 from vcrl.envs.registry import TASKS
-from vcrl.envs.workers import Workers
 from vcrl.training.evaluate import field
 from vcrl.training.plan import make_plan
 
 SEEDS = np.array([1, 1, 2, 2, 1, 3, 3, 1], np.uint64)  # as a hundred games begin in thirty ways
-RULES = Rules(lives=False, horizon=250)
+COUNT, RULES = len(SEEDS), Rules(lives=False, horizon=250)
 FEW = (
     "breakout",
     "freeway",
@@ -28,17 +31,23 @@ FEW = (
 )  # of a bonus life, lost lives, an odd restore
 
 
-def both(game, rules=RULES):
-    return AtariEnv(len(SEEDS), game, rules), AtariEnv(len(SEEDS), game, rules, recall=True)
+@pytest.fixture
+def recalling():
+    """Lanes that recall; whatever a test starts is closed behind it."""
+    made: list[RecallingEnv] = []
+
+    def make(game, rules=RULES, lanes=COUNT, processes=0):
+        made.append(RecallingEnv(game.replace("-", "_"), rules, spec_of(ACTIONS[game]), lanes, processes))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
 
 
-def map_of(env) -> Map:
-    return env._emulators[0].map
-
-
-def compare(plain, recalling, steps: int) -> int:
+def compare(game, recalling, steps: int, rules=RULES) -> int:
     """Agents that choose by the picture and seldom at random, in both at once; how many games ended."""
-    rng, count, ended = np.random.default_rng(0), len(SEEDS), 0
+    plain, rng, count, ended = AtariEnv(len(SEEDS), game, rules), np.random.default_rng(0), len(SEEDS), 0
     every, begun = np.ones(count, bool), SEEDS.copy()
     frame = plain.reset(every, begun)
     np.testing.assert_array_equal(frame, recalling.reset(every, begun))
@@ -63,95 +72,128 @@ def compare(plain, recalling, steps: int) -> int:
 @pytest.mark.parametrize(
     "game", [pytest.param(game, marks=[pytest.mark.slow] * (game not in FEW)) for game in ACTIONS]
 )
-def test_what_is_recalled_is_what_would_have_been_played(game):
-    plain, recalling = both(game)
-    ended, map = compare(plain, recalling, 400), map_of(recalling)
-    assert map.steps > 2800 and map.known > 0.02 * map.steps and map.pays
+def test_what_is_recalled_is_what_would_have_been_played(game, recalling):
+    env = recalling(game)
+    ended = compare(game, env, 400)
+    assert env.steps > 2800 and env.known > 0.02 * env.steps
     assert ended >= len(SEEDS)  # all of them at the horizon, if no sooner
 
 
-def test_the_oldest_states_are_forgotten(monkeypatch):
-    monkeypatch.setattr(recall, "EACH", 3)
-    plain, recalling = both("breakout")
-    compare(plain, recalling, 150)
-    map = map_of(recalling)
-    assert len(map.nodes) == map.most == 3 * len(SEEDS)
-    assert 0 < map.known < map.steps
+def test_in_processes_it_is_the_same_also_when_one_dies(recalling, monkeypatch):
+    env, explored, times = recalling("breakout", processes=2), Crew.explore, []
+
+    def killing(crew, *arguments):
+        times.append(len(times))
+        if len(times) in (20, 21, 90):
+            os.kill(crew._children[len(times) % 2].process.pid, signal.SIGKILL)
+        explored(crew, *arguments)
+
+    monkeypatch.setattr(Crew, "explore", killing)
+    assert compare("breakout", env, 200) > 0
+    assert len(env.news) == 3 and "died (exit code -9)" in env.news[0]
+    alone = recalling("breakout")
+    monkeypatch.setattr(Crew, "explore", explored)
+    compare("breakout", alone, 200)
+    assert (env.known, env.steps) == (alone.known, alone.steps)
 
 
-def test_a_state_that_is_forgotten_holds_no_others():
-    map, out, nodes = Map("pong", RULES, 1), np.zeros((84, 84), np.uint8), []
-    game = Recaller(map)
-    game.reset(np.uint64(1), out)
-    for _ in range(recall.EACH + 5):
-        nodes.append(game.at)
-        game.step(0, out)
-    assert [bool(node.leads) for node in nodes] == [False] * 6 + [True] * (recall.EACH - 1)
+class Dying(Explorer):
+    def explore(self, at, action, new):
+        os._exit(11)
 
 
-def test_it_is_given_up_where_it_does_not_pay(monkeypatch):
-    monkeypatch.setattr(recall, "TRIAL", 200)
-    monkeypatch.setattr(recall, "LEAST", 1.0)
-    plain, recalling = both("breakout")
-    compare(plain, recalling, 120)
-    map = map_of(recalling)
-    assert not map.pays and not map.nodes and map.steps < 400
-    assert all(game.own is not None for game in recalling._emulators)
+def test_an_emulator_that_dies_twice_at_one_step_is_an_error(recalling, monkeypatch):
+    monkeypatch.setattr(explore, "Explorer", Dying)
+    env, every = recalling("pong", processes=2), np.ones(len(SEEDS), bool)
+    env.reset(every, SEEDS)
+    with pytest.raises(UserError, match=r"died or hung twice at the same step.*run the same command again"):
+        env.step(np.zeros(len(SEEDS), np.int32), every)
 
 
-@pytest.mark.parametrize("pays", [True, False])
-def test_games_that_leave_go_on_where_they_were(monkeypatch, pays):
-    """Whether they recall or have an emulator of their own by then; those that stay move up."""
-    monkeypatch.setattr(recall, "TRIAL", 100)
-    monkeypatch.setattr(recall, "LEAST", 0.0 if pays else 1.1)
-    plain, here = both("qbert")
-    there, every, rng = AtariEnv(2, "qbert", RULES, recall=True), np.ones(8, bool), np.random.default_rng(0)
-    there.reset(np.ones(2, bool), SEEDS[:2])
-    for env in (plain, here):
-        env.reset(every, SEEDS)
-    for _ in range(30):
-        actions = rng.integers(6, size=8)
-        plain.step(actions, every), here.step(actions, every)
-    assert map_of(here).pays is pays
-    moved = np.isin(np.arange(8), (1, 6))
-    there.join(here.leave(moved))
-    assert (here.lanes, there.lanes) == (6, 4)
-    for _ in range(30):
-        actions = rng.integers(6, size=8)
-        wanted = plain.step(actions, every)
-        stayed = here.step(actions[~moved], np.ones(6, bool))
-        went = there.step(np.concatenate([[0, 0], actions[moved]]), np.arange(4) > 1)
-        for one, two, three in zip(wanted, stayed, went, strict=True):
-            np.testing.assert_array_equal(one[~moved], two)
-            np.testing.assert_array_equal(one[moved], three[2:])
+def test_the_oldest_states_are_forgotten(recalling, monkeypatch):
+    """Not those in which games are: with few rows there are hardly others."""
+    for each in (2, 3):
+        monkeypatch.setattr(recall, "EACH", each)
+        env = recalling("breakout")
+        compare("breakout", env, 150)
+        there = env.map.number[env.map.number >= 0]
+        assert len(there) <= env.map.rows == max(each * len(SEEDS), 2 * len(SEEDS) + 1)
+        assert set(env._at) <= set(there) and len(env.map._named) == len(there)
+        assert 0 < env.known < env.steps
 
 
-def test_few_emulators_play_many_games(monkeypatch):
+def test_a_map_of_five_rows_by_hand():
+    map, nobody = Map(5, actions=2), np.array([-1])
+    names = np.arange(80, dtype=np.uint8).reshape(5, 16)
+    start = map.found(map.room(2, nobody), names[:2])
+    assert start.tolist() == [0, 1]
+    map.learn(start, np.array([0, 1]), np.array([1, 0]), np.array([0.5, 2.0], np.float32))
+
+    def ways(at):
+        to, reward = (part.tolist() for part in map.way(np.array([at, at]), np.array([0, 1])))
+        return [(a, r) if a >= 0 else None for a, r in zip(to, reward, strict=True)]
+
+    assert (ways(0), ways(1)) == ([(1, 0.5), None], [None, (0, 2.0)])
+    new = map.room(2, start)
+    assert new.tolist() == [2, 3]
+    assert map.found(new, names[[1, 2]]).tolist() == [1, 3], "the first of these was state 1 already"
+    assert map.number.tolist() == [0, 1, -1, 3, -1]
+    # Row 0 is needed again, and number 5 comes to lie there; a game stands in state 1, whose row is passed over.
+    new = map.room(3, np.array([-1, 1, 3]))
+    assert new.tolist() == [4, 5, 7]
+    assert ways(1) == [None, None], "it led to state 0, which is forgotten"
+    assert map.found(new, names[[0, 3, 4]]).tolist() == [4, 5, 7], "also by its name"
+    assert ways(5) == [None, None], "what lies in a row has none of the ways of what lay there"
+
+
+def test_what_is_to_be_done_is_shared_evenly():
+    assert evenly(np.array([0, 0, 0, 0, 0, 2]), 3).tolist() == [0, 0, 1, 1, 2, 2]
+    assert evenly(np.array([1, 1]), 3).tolist() == [1, 0]
+    assert evenly(np.zeros(0, int), 3).tolist() == []
+    rng = np.random.default_rng(0)
+    for count in (1, 4, 15):
+        wish = rng.integers(count, size=50)
+        done = np.bincount(evenly(wish, count), minlength=count)
+        share = -(-50 // count)
+        assert done.sum() == 50 and done.max() <= share
+        kept = (evenly(wish, count) == wish).sum()
+        assert kept == np.minimum(np.bincount(wish, minlength=count), share).sum(), (
+            "as wished where it can be"
+        )
+
+
+def test_what_several_do_is_done_once(recalling):
+    env, every, asked = recalling("pong"), np.ones(len(SEEDS), bool), []
+    env.reset(every, SEEDS)
+    crew = env.crew.explore
+    env.crew.explore = lambda *what: asked.append([part.tolist() for part in what[:2]]) or crew(*what)
+    first = env.step(np.array([2, 3, 2, 2, 2, 2, 2, 3], np.int32), every)
+    assert [len(part) for part in asked[0]] == [4, 4], (
+        "two actions from the start of seed 1, one from 2 and 3"
+    )
+    np.testing.assert_array_equal(first.frame[1], first.frame[7])
+    assert (env.known, env.steps) == (0, 8)
+
+
+def test_few_emulators_play_many_games(recalling, monkeypatch):
     """Where one has gone on, another comes."""
     built = []
-    monkeypatch.setattr(recall, "Emulator", lambda *how: built.append(Emulator(*how)) or built[-1])
+    monkeypatch.setattr(explore, "Emulator", lambda *how: built.append(Emulator(*how)) or built[-1])
     for share, most in ((4, 2), (100, 1)):
         monkeypatch.setattr(recall, "SHARE", share)
         built.clear()
-        compare(*both("qbert"), 100)
+        compare("qbert", recalling("qbert"), 100)
         assert len(built) == most
 
 
-def test_a_game_that_is_known_ends_at_its_horizon_and_the_next_may_be_longer():
-    out, ends = np.zeros((84, 84), np.uint8), []
-    map = Map("pong", RULES, 3)
-    for horizon in (30, 20, 30):
-        game = Recaller(map)
-        game.horizon = horizon
-        game.reset(np.uint64(1), out)
-        ends.append([game.step(3, out).over for _ in range(horizon)])
-    assert ends == [[False] * 30, [False] * 19 + [True], [False] * 30]
-    assert map.known == 20 + 29  # nothing was kept of the step at the first horizon
-    _, recalling = both("pong", Rules(lives=False, horizon=20))
-    every = np.ones(len(SEEDS), bool)
-    recalling.reset(every, np.full(len(SEEDS), 1, np.uint64))
-    over = [recalling.step(every * 3, every).over.tolist() for _ in range(20)]
-    assert over == [[False] * len(SEEDS)] * 19 + [[True] * len(SEEDS)]
+def test_a_game_that_is_known_ends_at_its_horizon(recalling):
+    env, every = recalling("pong", Rules(lives=False, horizon=20)), np.ones(len(SEEDS), bool)
+    for first in (True, False):
+        env.reset(every, np.full(len(SEEDS), 1, np.uint64))
+        known = env.known
+        over = [env.step(np.full(len(SEEDS), 3, np.int32), every).over.tolist() for _ in range(20)]
+        assert over == [[False] * len(SEEDS)] * 19 + [[True] * len(SEEDS)]
+        assert env.known - known == (0 if first else 20 * len(SEEDS))
 
 
 def test_states_are_told_apart_by_all_but_the_count_of_frames():
@@ -160,85 +202,52 @@ def test_states_are_told_apart_by_all_but_the_count_of_frames():
     emulator.reset(np.uint64(1), out)
     for _ in range(9):
         emulator.step(2, out)
-    ale = emulator.ale
+    ale, seen = emulator.ale, out.tobytes()
     state = ale.cloneState(include_rng=False).serialize()
     assert struct.unpack("<ii", state[8:16]) == (ale.getFrameNumber(), ale.getEpisodeFrameNumber())
-    name, later = name_of(state, 0), bytearray(state)
+    name, later = name_of(state, 0, seen), bytearray(state)
     later[8:16] = struct.pack("<ii", 12345, 678)
-    assert name_of(bytes(later), 0) == name != name_of(state, 1)
+    assert name_of(bytes(later), 0, seen) == name
+    assert name not in (name_of(state, 1, seen), name_of(state, 0, seen[:-1] + b"1"))
     for at in (0, 4, 16, 20, 24, 500, len(state) - 1):
         other = bytearray(state)
         other[at] ^= 1
-        assert name_of(bytes(other), 0) != name
+        assert name_of(bytes(other), 0, seen) != name
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_conformance(check):
-    check(lambda lanes: AtariEnv(lanes, "assault", Rules(lives=True, horizon=60), recall=True))
+def test_conformance(check, recalling):
+    check(lambda lanes: recalling("assault", Rules(lives=False, horizon=60), lanes))
 
 
 def test_only_evaluations_without_sticky_actions_recall(monkeypatch):
-    monkeypatch.setattr("vcrl.envs.workers.cores", lambda: 2)
+    monkeypatch.setattr("vcrl.envs.processes.cores", lambda: 2)
 
     def kinds(protocol: str) -> list[type]:
         """Of lanes to be trained in, to be evaluated in, and to be audited in."""
         plan, found = make_plan("rainbow", "pong", [0], protocol=protocol), []
         for training in (True, False):
             with field(plan, lambda *_: None, 2, training) as ground:
-                found.append(type(ground.env._emulators[0]))
-        return [*found, type(TASKS["pong"].make(2, PROTOCOLS[protocol], False)._emulators[0])]
+                found.append(type(ground.env))
+        return [*found, type(TASKS["pong"].make(2, PROTOCOLS[protocol], False))]
 
-    assert kinds("atari100k") == [Emulator, Recaller, Emulator]
-    assert kinds("atari100k-sticky") == [Emulator] * 3
+    assert kinds("atari100k") == [AtariEnv, RecallingEnv, AtariEnv]
+    assert kinds("atari100k-sticky") == [AtariEnv] * 3
 
 
-def test_with_more_cores_neighbours_share_a_process(monkeypatch):
-    monkeypatch.setattr("vcrl.envs.workers.cores", lambda: 4)
+def test_with_more_cores_processes_explore(monkeypatch):
+    monkeypatch.setattr("vcrl.envs.processes.cores", lambda: 4)
     env = TASKS["pong"].recall(8, PROTOCOLS["atari100k"])
+    pids = [child.process.pid for child in env.crew._children]
     try:
-        assert isinstance(env, Workers)
-        assert [hand.tolist() for hand in env._hands] == [[0, 1, 2], [3, 4, 5], [6, 7]]
-        plain, every = AtariEnv(8, "pong", Rules(lives=False)), np.ones(8, bool)
-        np.testing.assert_array_equal(plain.reset(every, SEEDS), env.reset(every, SEEDS))
-        for at in range(20):
-            active = np.arange(8) != at % 8
-            for one, two in zip(
-                plain.step(SEEDS % 6, active), env.step((SEEDS % 6).astype(np.int32), active), strict=True
-            ):
-                np.testing.assert_array_equal(one[active], two[active])
+        assert len(pids) == 3
+        every = np.ones(8, bool)
+        np.testing.assert_array_equal(
+            AtariEnv(8, "pong", Rules(lives=False)).reset(every, SEEDS), env.reset(every, SEEDS)
+        )
     finally:
         env.close()
-
-
-def test_as_games_end_those_that_go_on_are_dealt_again(monkeypatch):
-    """And go on where they were, also when the process that has them now dies."""
-    monkeypatch.setattr("vcrl.envs.workers.cores", lambda: 4)
-    plain, env = AtariEnv(12, "breakout", RULES), TASKS["breakout"].recall(12, PROTOCOLS["atari100k"])
-    seeds, rng = np.arange(12, dtype=np.uint64) // 2, np.random.default_rng(0)
-
-    def same(active, steps):
-        for _ in range(steps):
-            actions = rng.integers(4, size=12).astype(np.int32)
-            for one, two in zip(plain.step(actions, active), env.step(actions, active), strict=True):
-                np.testing.assert_array_equal(one[active], two[active])
-
-    try:
-        every = np.ones(12, bool)
-        np.testing.assert_array_equal(plain.reset(every, seeds), env.reset(every, seeds))
-        same(every, 10)
-        assert [hand.tolist() for hand in env._hands] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-        left = np.isin(np.arange(12), (0, 1, 2, 3, 5))  # four of the first process, one of the second
-        same(left, 10)
-        dealt = [[lane for lane in hand if left[lane]] for hand in env._hands]
-        assert dealt == [[0, 1], [2, 3], [5]]
-        assert sorted(np.concatenate(env._hands).tolist()) == list(range(12))
-        env._processes[1].kill()
-        same(left, 5)
-        assert len(env.news) == 1 and "lanes" in env.news[0]
-        left[[1, 2, 3, 5]] = False  # one game goes on
-        same(left, 5)
-        every = np.ones(12, bool)
-        np.testing.assert_array_equal(plain.reset(every, seeds + 7), env.reset(every, seeds + 7))
-        same(every, 5)
-    finally:
-        env.close()
+    env.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

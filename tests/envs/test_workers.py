@@ -10,8 +10,9 @@ from worker_games import Broken, Counting, Hanging
 
 from vcrl.core.errors import UserError
 from vcrl.envs.lanes import Lanes
+from vcrl.envs.processes import cores
 from vcrl.envs.toy import Balloon, Reach
-from vcrl.envs.workers import Workers, cores, spread
+from vcrl.envs.workers import Workers, spread
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_a_killed_process_costs_nothing(opened):
         lanes, seen = Lanes(env, [1, 2, 3], 2), []
         for i in range(60):
             if i in kills:
-                os.kill(env._processes[kills[i]].pid, signal.SIGKILL)
+                os.kill(env._children[kills[i]].process.pid, signal.SIGKILL)
             tick = lanes.step(np.array([i % 3, (i * 7) % 3, (i * 5) % 3]))
             seen += [*tick.row, lanes.obs]
         return seen, lanes
@@ -81,7 +82,7 @@ def test_a_killed_process_goes_on_from_a_saved_state(opened):
     two.load(saved)
     for i, row in enumerate(moves[18:]):
         if i in (2, 20):
-            os.kill(two.env._processes[1].pid, signal.SIGKILL)
+            os.kill(two.env._children[1].process.pid, signal.SIGKILL)
         wanted, found = one.step(row), two.step(row)
         for a, b in zip(wanted.row, found.row, strict=True):
             np.testing.assert_array_equal(a, b)
@@ -93,8 +94,8 @@ def test_a_process_that_died_between_two_steps_is_saved_all_the_same(opened):
     for lanes in (one, two):
         for i in range(4):
             lanes.step(np.full(3, i % 3))
-    two.env._processes[0].kill()
-    two.env._processes[0].wait()
+    two.env._children[0].process.kill()
+    two.env._children[0].process.wait()
     wanted, found = one.save(), two.save()
     assert wanted.keys() == found.keys()
     for name, array in wanted.items():
@@ -142,15 +143,15 @@ def test_a_process_that_hangs_twice_at_one_step_is_an_error(opened, impatient):
 
 def test_closing_does_not_wait_for_a_process_that_hangs(opened, impatient, monkeypatch):
     impatient(1)
-    monkeypatch.setattr("vcrl.envs.workers.FAREWELL", 0.2)
+    monkeypatch.setattr("vcrl.envs.processes.FAREWELL", 0.2)
     env = opened(Hanging, 2, 2)
     env.reset(np.ones(2, bool), np.zeros(2, np.uint64))
-    pids = [process.pid for process in env._processes]
+    pids = [child.process.pid for child in env._children]
     env._board.going[:], env._board.resetting[:] = True, False
     for _ in range(2):
         env.step(np.zeros(2, np.int32), np.array([True, False]))
     env._board.going[:] = [True, False]
-    env._tell(0, b"g")  # and nobody waits for the answer
+    env._children[0].go()  # and nobody waits for the answer
     env.close()
     for pid in pids:
         with pytest.raises(ProcessLookupError):
@@ -174,7 +175,7 @@ def test_what_a_simulator_prints_does_not_disturb(opened, capfd):
 
 def test_processes_are_gone_after_closing(opened):
     env = opened(Balloon, 4, 2)
-    pids = [process.pid for process in env._processes]
+    pids = [child.process.pid for child in env._children]
     env.close()
     env.close()
     for pid in pids:
@@ -183,15 +184,15 @@ def test_processes_are_gone_after_closing(opened):
 
 
 def test_one_core_stays_free(monkeypatch):
-    monkeypatch.setattr("vcrl.envs.workers.cores", lambda: 2)
+    monkeypatch.setattr("vcrl.envs.processes.cores", lambda: 2)
     assert isinstance(spread(Balloon, Balloon.spec, 8), Balloon)
-    monkeypatch.setattr("vcrl.envs.workers.cores", lambda: 4)
+    monkeypatch.setattr("vcrl.envs.processes.cores", lambda: 4)
     env = spread(Balloon, Balloon.spec, 8)
     assert isinstance(env, Workers)
     dealt = [hand.tolist() for hand in env._hands]
     assert dealt == [[0, 3, 6], [1, 4, 7], [2, 5]], "neighbours in different processes"
     env.close()
     env = spread(Balloon, Balloon.spec, 1)
-    assert isinstance(env, Workers) and len(env._processes) == 1, "who asks a GPU needs Python's lock"
+    assert isinstance(env, Workers) and len(env._children) == 1, "who asks a GPU needs Python's lock"
     env.close()
     assert cores() >= 1

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("quick_compiles")
 def in_this_process():
     """All lanes, unless a test wants processes for them: to start these takes longer than to play."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vcrl.envs.workers.cores", lambda: 1)
+        patch.setattr("vcrl.envs.processes.cores", lambda: 1)
         yield
 
 
@@ -134,7 +134,7 @@ def test_resumed_in_another_process_equals_not_stopped(whole, tmp_path):
 
 def test_a_killed_simulator_changes_nothing_and_is_noted(whole, tmp_path, monkeypatch):
     """Lanes in two processes, one of which is killed while the run goes on, and again after a resume."""
-    monkeypatch.setattr("vcrl.envs.workers.cores", lambda: 3)
+    monkeypatch.setattr("vcrl.envs.processes.cores", lambda: 3)
     envs: list[Workers] = []
 
     class Watch(watch.Watch):
@@ -147,7 +147,7 @@ def test_a_killed_simulator_changes_nothing_and_is_noted(whole, tmp_path, monkey
 
     def halt(now):
         if now in (9, 26, 37):
-            os.kill(envs[-1]._processes[now % 2].pid, signal.SIGKILL)
+            os.kill(envs[-1]._children[now % 2].process.pid, signal.SIGKILL)
         return now == 20
 
     run = atari(tmp_path, halt=halt)

@@ -14,9 +14,9 @@ from vcrl.core.modules import bring
 from vcrl.core.protocol import Protocol
 from vcrl.envs.again import EVAL_SALT, Again, play_again, possible
 from vcrl.envs.lanes import game_seed
+from vcrl.envs.processes import cores
 from vcrl.envs.registry import Task
 from vcrl.envs.registry import find as find_task
-from vcrl.envs.workers import cores
 from vcrl.runs import receipts
 from vcrl.runs.logs import Episode, by_steps, mean_scores, unlike
 from vcrl.runs.reading import Run

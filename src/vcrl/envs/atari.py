@@ -1,7 +1,6 @@
 """Atari games: their names, and lanes of emulators in this process."""
 
 import re
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,8 @@ from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.envs.base import Arrays, Step, VecEnv
 from vcrl.envs.emulator import HORIZON, SIZE, Emulator, Rules, boot, minimal_actions, roms, version
-from vcrl.envs.recall import Game, Map, Recaller
+from vcrl.envs.processes import helpers
+from vcrl.envs.recall import RecallingEnv
 from vcrl.envs.workers import spread
 
 FRAME = (SIZE, SIZE, 1)
@@ -26,20 +26,15 @@ ACTIONS = {
 
 
 class AtariEnv:
-    """A lane is one emulator. Lanes share the table of start states, and their map where they recall."""
+    """A lane is one emulator. Lanes share nothing but the table of start states."""
 
-    def __init__(self, lanes: int, game: str, rules: Rules, recall: bool = False):
-        rom = game.replace("-", "_")
-        self.spec, self._map = _spec(game), Map(rom, rules, lanes) if recall else None
-        make = partial(Recaller, self._map) if self._map else partial(Emulator, rom, rules)
-        self._seat([make() for _ in range(lanes)])
-
-    def _seat(self, emulators: Sequence[Emulator | Recaller]) -> None:
-        self._emulators, self.lanes = list(emulators), len(emulators)
+    def __init__(self, lanes: int, game: str, rules: Rules):
+        self.spec, self.lanes = _spec(game), lanes
+        self._emulators = [Emulator(game.replace("-", "_"), rules) for _ in range(lanes)]
         # One lane after the other writes into these; what is handed out is a copy.
-        self._frame = np.zeros((self.lanes, *FRAME), np.uint8)
-        self._reward = np.zeros(self.lanes, np.float32)
-        self._terminal, self._over = np.zeros(self.lanes, bool), np.zeros(self.lanes, bool)
+        self._frame = np.zeros((lanes, *FRAME), np.uint8)
+        self._reward = np.zeros(lanes, np.float32)
+        self._terminal, self._over = np.zeros(lanes, bool), np.zeros(lanes, bool)
 
     def reset(self, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         for lane in np.flatnonzero(which):
@@ -52,17 +47,6 @@ class AtariEnv:
             self._reward[lane], self._terminal[lane], self._over[lane] = came
         terminal = self._terminal.copy()
         return Step(self._frame.copy(), self._reward.copy(), terminal, terminal.copy(), self._over.copy())
-
-    def leave(self, which: np.ndarray) -> list[Game]:
-        """Lanes that go on in another process; those that stay move up."""
-        pairs = list(zip(self._emulators, which, strict=True))
-        self._seat([lane for lane, leaves in pairs if not leaves])
-        return [lane.game() for lane, leaves in pairs if leaves and isinstance(lane, Recaller)]
-
-    def join(self, games: list[Game]) -> None:
-        """Lanes of another process, behind those that are here."""
-        assert self._map is not None, "only lanes that recall know where they are"
-        self._seat([*self._emulators, *(Recaller.of(self._map, game) for game in games)])
 
     def save(self) -> Arrays:
         states, own = zip(*(emulator.save() for emulator in self._emulators), strict=True)
@@ -100,14 +84,11 @@ def make(lanes: int, game: str, protocol: Protocol, training: bool) -> VecEnv:
 
 
 def make_recalling(lanes: int, game: str, protocol: Protocol) -> VecEnv:
-    """The same for evaluations, with less work: lanes recall where others have been.
-
-    Neighbours, who play for the same seed, are kept together.
-    """
+    """The same for evaluations, with less work: lanes recall where others have been."""
     if protocol.sticky:
         return make(lanes, game, protocol, False)
-    fresh = partial(AtariEnv, game=game, rules=_rules(protocol, False), recall=True)
-    return spread(fresh, _spec(game), lanes, together=True)
+    rules = _rules(protocol, False)
+    return RecallingEnv(game.replace("-", "_"), rules, _spec(game), lanes, helpers(lanes))
 
 
 def _rules(protocol: Protocol, training: bool) -> Rules:

@@ -1,60 +1,34 @@
-"""Memory that several processes share: pictures, rewards and flags of all lanes."""
+"""Memory that several processes share: arrays with a row for every lane, or for whatever else they share."""
 
 import mmap
 import os
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from vcrl.core.spec import EnvSpec
-from vcrl.envs.actions import action_type
-from vcrl.envs.base import Step
+Fields = Mapping[str, tuple[Any, tuple[int, ...]]]  # the kind of every array and the shape of its rows
+
+PAGE = 4096  # arrays begin on pages of their own: what nobody writes to takes no memory
 
 
 class Board:
-    """The shared arrays, one row a lane."""
+    """The shared arrays, by name."""
 
-    def __init__(self, file: int, spec: EnvSpec, lanes: int, create: bool = False):
-        fields = _fields(spec)
-        sizes = [int(np.prod([lanes, *shape])) * np.dtype(kind).itemsize for kind, shape in fields.values()]
-        starts = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)])
+    def __init__(self, file: int, fields: Fields, rows: int, create: bool = False):
+        sizes = [int(np.prod([rows, *shape])) * np.dtype(kind).itemsize for kind, shape in fields.values()]
+        starts = np.cumsum([0, *(-(-size // PAGE) * PAGE for size in sizes)])
         if create:
             os.ftruncate(file, int(starts[-1]))
         memory = mmap.mmap(file, int(starts[-1]))
         for (name, (kind, shape)), start in zip(fields.items(), starts, strict=False):
-            count = lanes * int(np.prod(shape))
-            array = np.frombuffer(memory, kind, count, int(start)).reshape(lanes, *shape)
+            count = rows * int(np.prod(shape))
+            array = np.frombuffer(memory, kind, count, int(start)).reshape(rows, *shape)
             setattr(self, name, array)
 
-    going: np.ndarray  # which lanes are to be stepped or reset
-    resetting: np.ndarray
-    seed: np.ndarray
-    action: np.ndarray
-    frame: np.ndarray
-    reward: np.ndarray
-    terminal: np.ndarray
-    last: np.ndarray
-    over: np.ndarray
-
-    @property
-    def came(self) -> Step:
-        """What came back from the last step of every lane."""
-        return Step(self.frame, self.reward, self.terminal, self.last, self.over)
-
-
-def _fields(spec: EnvSpec) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    shape, kind = action_type(spec.actions)
-    flags: dict[str, tuple[Any, tuple[int, ...]]] = {
-        name: (np.bool_, ()) for name in ("going", "resetting", "terminal", "last", "over")
-    }
-    return {
-        **flags,
-        "seed": (np.uint64, ()),
-        "action": (kind, shape),
-        "frame": (np.uint8, spec.frame),
-        "reward": (np.float32, ()),
-    }
+    def __getattr__(self, name: str) -> np.ndarray:
+        raise AttributeError(f"no array is called {name}")
 
 
 def memory() -> int:

@@ -1,174 +1,150 @@
-"""Atari games that recall where others have been, so that what is known need not be emulated.
+"""Games of an evaluation that share a map of where any of them has been, so that what is known need not be played.
 
 Without sticky actions an emulator is a function: from one state one action leads to one state, one picture and one
 reward. Agents that hardly explore play much the same games again and again: a hundred of them begin in thirty ways,
-meet again after every point, and some go round in circles for minutes. So the games of a process share a map. A state
-that any of them has been in is recognised by its bytes, and where the way on is known, nothing is played. The scores
-are those of games that are played in full.
+meet again after every point, and some go round in circles for minutes. A state that any game has been in is
+recognised by its bytes, and where the way on is known, nothing is played. The scores are those of games that are
+played in full. What is not known is played by whoever explores (`explore.py`).
 """
-
-import hashlib
-from typing import NamedTuple
 
 import numpy as np
 
-from vcrl.envs.emulator import Came, Emulator, Rules, start_of
+from vcrl.core.spec import Discrete, EnvSpec
+from vcrl.envs.base import Arrays, Step
+from vcrl.envs.emulator import Rules
+from vcrl.envs.explore import FIELDS, Crew
 
 EACH = 50  # states that are remembered for every game, 15 KB each
 SHARE = 8  # games to an emulator: most of their steps are known
-LEAST = 0.1  # share of steps that must be known, for each other one takes longer
-TRIAL = 20_000  # steps after which that is asked
-
-
-class Node:
-    """A state that a game was in, and where actions led from it."""
-
-    __slots__ = ("leads", "lives", "state", "visitor")
-
-    def __init__(self, state: bytes, lives: int):
-        self.state, self.lives = state, lives
-        self.leads = dict[int, Lead]()
-        self.visitor: Emulator | None = None  # the last one that came by
-
-
-class Lead(NamedTuple):
-    came: Came
-    frame: np.ndarray  # 84 x 84
-    to: Node
 
 
 class Map:
-    """What the games of one process have seen, and the emulators that explore for them.
+    """Where actions led. States are numbered as they are found; number n lies in row n modulo all rows.
 
-    The oldest states are forgotten first, and the emulator that has stood still longest is sent where one is needed.
+    The oldest are forgotten first, unless a game stands there.
     """
 
-    def __init__(self, rom: str, rules: Rules, games: int):
-        self.rom, self.rules = rom, rules
-        self.most, self.crew = EACH * games, max(1, games // SHARE)
-        self.nodes = dict[bytes, Node]()
-        self.standing = dict[Emulator, Node]()
+    def __init__(self, rows: int, actions: int):
+        self.rows, self.next = rows, 0
+        self.number = np.full(rows, -1)  # of the state in each row
+        self.leads = np.full((rows, actions), -1)  # the number of where each action leads
+        self.reward = np.zeros((rows, actions), np.float32)
+        self._name = [b""] * rows
+        self._named = dict[bytes, int]()
+
+    def row(self, at: np.ndarray) -> np.ndarray:
+        return at % self.rows
+
+    def way(self, at: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where these actions lead from these states, or -1, and what they pay."""
+        row = self.row(at)
+        to = self.leads[row, action]
+        return np.where(self.number[self.row(to)] == to, to, -1), self.reward[row, action]
+
+    def room(self, count: int, standing: np.ndarray) -> np.ndarray:
+        """Numbers of new states. What lay in their rows is forgotten."""
+        taken = np.zeros(self.rows, bool)
+        taken[self.row(standing[standing >= 0])] = True
+        ahead = np.arange(self.next, self.next + min(count + len(standing), self.rows))
+        new = ahead[~taken[self.row(ahead)]][:count]
+        self.next = int(new[-1]) + 1
+        row = self.row(new)
+        for old in row[self.number[row] >= 0]:
+            del self._named[self._name[old]]
+        self.number[row], self.leads[row] = -1, -1
+        return new
+
+    def found(self, new: np.ndarray, names: np.ndarray) -> np.ndarray:
+        """The numbers of these states: those that they were found under, or that they had before."""
+        at = new.copy()
+        for i, (number, name) in enumerate(zip(new.tolist(), names, strict=True)):
+            known = self._named.setdefault(name.tobytes(), number)
+            if known == number:
+                row = number % self.rows
+                self.number[row], self._name[row] = number, name.tobytes()
+            at[i] = known
+        return at
+
+    def learn(self, at: np.ndarray, action: np.ndarray, to: np.ndarray, reward: np.ndarray) -> None:
+        self.leads[self.row(at), action] = to
+        self.reward[self.row(at), action] = reward
+
+
+class RecallingEnv:
+    """A `VecEnv` of games of Atari, by the rules of evaluation. `count` processes explore, or none but this one."""
+
+    def __init__(self, rom: str, rules: Rules, spec: EnvSpec, lanes: int, count: int):
+        assert isinstance(spec.actions, Discrete) and not rules.sticky and not rules.lives
+        self.spec, self.lanes, self._horizon = spec, lanes, rules.horizon
+        self.map = Map(max(EACH * lanes, 2 * lanes + 1), spec.actions.n)
+        self._at = np.full(lanes, -1)  # the state that each game is in
+        self._steps = np.zeros(lanes, np.int64)
         self.known = self.steps = 0
-        self.pays = True
+        self.crew = Crew(rom, self.map.rows, -(-lanes // (SHARE * max(1, count))), count)
+        self._board = self.crew.board
 
-    def node(self, state: bytes, lives: int) -> Node:
-        name = name_of(state, lives)
-        node = self.nodes.get(name)
-        if node is None:
-            node = self.nodes[name] = Node(state, lives)
-            if len(self.nodes) > self.most:
-                # A game may still come by, but no way on is kept, or all that lies behind it would be.
-                self.nodes.pop(next(iter(self.nodes))).leads.clear()
-        return node
+    @property
+    def news(self) -> list[str]:
+        return self.crew.news
 
-    def arrived(self, emulator: Emulator) -> Node:
-        """Where an emulator stands."""
-        node = self.node(emulator.ale.cloneState(include_rng=False).serialize(), emulator.lives)
-        self.standing.pop(emulator, None)
-        self.standing[emulator], node.visitor = node, emulator
-        return node
+    def reset(self, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        lanes = np.flatnonzero(which)
+        if len(lanes):
+            self._at[lanes] = -1
+            new = self.map.room(len(lanes), self._at)
+            self.crew.begin(seeds[lanes], new)
+            self._at[lanes] = self.map.found(new, self._board.name[self.map.row(new)])
+            self._steps[lanes] = 0
+        return self._frames(lanes)
 
-    def emulator(self, node: Node, steps: int) -> Emulator:
-        """One that stands at this node, in a game of so many agent steps."""
-        here = node.visitor
-        if here is None or self.standing.get(here) is not node:
-            full = len(self.standing) >= self.crew
-            here = next(iter(self.standing)) if full else Emulator(self.rom, self.rules)
-            here.go(node.state)
-        here.lives, here.steps = node.lives, steps
-        return here
-
-    def count(self, known: bool) -> None:
-        self.steps += 1
-        self.known += known
-        if self.steps == TRIAL and self.known < LEAST * TRIAL:
-            self.pays = False
-            self.nodes.clear()
-            self.standing.clear()
-
-
-class Game(NamedTuple):
-    """Where a game is, which is all there is to it."""
-
-    state: bytes
-    lives: int
-    steps: int
-    seed: np.uint64
-
-
-class Recaller:
-    """One game at a time, as an `Emulator` plays it."""
-
-    @staticmethod
-    def of(map: Map, game: Game) -> "Recaller":
-        """A game that began in another process."""
-        made = Recaller(map)
-        made.at, made.steps, made.seed = map.node(game.state, game.lives), game.steps, game.seed
-        return made
-
-    def __init__(self, map: Map):
-        self.map, self.horizon = map, map.rules.horizon
-        self.own: Emulator | None = None  # which plays all of it, once remembering does not pay
-        self.at: Node | None = None
-        self.steps, self.seed = 0, np.uint64(0)  # agent steps of the game, and what it began with
-
-    def reset(self, seed: np.uint64, out: np.ndarray) -> None:
-        if self.own is not None:
-            self.own.reset(seed, out)
-            return
-        start = start_of(self.map.rom, seed)
-        self.at, self.steps, self.seed = self.map.node(start.state, start.lives), 0, seed
-        out[...] = start.frame
-
-    def step(self, action: int, out: np.ndarray) -> Came:
-        if self.own is not None or self.at is None:
-            return self._played().step(action, out)
-        lead = self.at.leads.get(action)
-        self.map.count(lead is not None)
-        if lead is None:
-            return self._explore(self.at, action, out)
-        self.at, self.steps = lead.to, self.steps + 1
-        out[...] = lead.frame
-        return lead.came if self.steps < self.horizon else Came(lead.came.reward, True, True)
-
-    def _explore(self, before: Node, action: int, out: np.ndarray) -> Came:
-        if not self.map.pays:
-            return self._played().step(action, out)
-        emulator = self.map.emulator(before, self.steps)
-        came = emulator.step(action, out)
-        self.at, self.steps = self.map.arrived(emulator), emulator.steps
+    def step(self, actions: np.ndarray, active: np.ndarray) -> Step:
+        lanes = np.flatnonzero(active)
+        at, action = self._at[lanes], actions[lanes]
+        to, paid = self.map.way(at, action)
+        known = to >= 0
+        self.steps, self.known = self.steps + len(lanes), self.known + int(known.sum())
+        # First of all those who know their way stand where it leads, or that might be forgotten.
+        self._at[lanes[known]] = to[known]
+        if not known.all():
+            to[~known], paid[~known] = self._explore(at[~known], action[~known])
+            self._at[lanes] = to
+        self._steps[lanes] += 1
+        reward, over = np.zeros(self.lanes, np.float32), np.zeros(self.lanes, bool)
         # Games end at the horizon wherever they are: that is no property of the state.
-        if self.steps < self.horizon:
-            before.leads[action] = Lead(came, out.copy(), self.at)
-        return came
+        over[lanes] = self._board.over[self.map.row(to)] | (self._steps[lanes] >= self._horizon)
+        reward[lanes] = paid
+        return Step(self._frames(lanes), reward, over, over.copy(), over.copy())
 
-    def game(self) -> Game:
-        if self.own is not None:
-            state = self.own.ale.cloneState(include_rng=False).serialize()
-            return Game(state, self.own.lives, self.own.steps, self.own.seed)
-        assert self.at is not None, "no game has begun"
-        return Game(self.at.state, self.at.lives, self.steps, self.seed)
+    def _explore(self, at: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Play what is not known, once where several games do the same."""
+        (at, action), which = np.unique(np.stack([at, action]), axis=1, return_inverse=True)
+        new = self.map.room(len(at), self._at)
+        self.crew.explore(at, action, new)
+        row = self.map.row(new)
+        to, paid = self.map.found(new, self._board.name[row]), self._board.reward[row]
+        self.map.learn(at, action, to, paid)
+        return to[which], paid[which]
 
-    def _played(self) -> Emulator:
-        """An emulator for this game alone, which stands where it is."""
-        if self.own is None:
-            self.own = Emulator(self.map.rom, self.map.rules)
-            if self.at is not None:
-                self.own.go(self.at.state)
-                self.own.lives, self.own.steps, self.own.seed = self.at.lives, self.steps, self.seed
-        return self.own
+    def _frames(self, lanes: np.ndarray) -> np.ndarray:
+        """What these lanes see, and maybe others: late in an evaluation a few games of a thousand go on."""
+        if 2 * len(lanes) > self.lanes:
+            return self._board.frame[self.map.row(self._at)]
+        frame = np.zeros((self.lanes, *self.spec.frame), np.uint8)  # which writes nothing yet
+        frame[lanes] = self._board.frame[self.map.row(self._at[lanes])]
+        return frame
 
-    def save(self) -> tuple[bytes, np.ndarray]:
-        return self._played().save()
+    def save(self) -> Arrays:
+        row, board = self.map.row(self._at), self._board
+        states = {name: getattr(board, name)[row] for name in FIELDS}
+        return {**states, "steps": self._steps.copy()}
 
-    def load(self, state: bytes, own: np.ndarray) -> None:
-        self._played().load(state, own)
+    def load(self, arrays: Arrays) -> None:
+        self._at[:] = -1
+        new = self.map.room(self.lanes, self._at)
+        for name in FIELDS:
+            getattr(self._board, name)[self.map.row(new)] = arrays[name]
+        self._at = self.map.found(new, arrays["name"])
+        self._steps = arrays["steps"].copy()
 
-
-def name_of(state: bytes, lives: int) -> bytes:
-    """The same for states that differ in nothing but how many frames were played before.
-
-    ALE writes both paddles, two counts of frames, mode and difficulty, four bytes each, and then the machine. `lives`
-    is the emulator's own count, which the machine's may have left behind.
-    """
-    return hashlib.blake2b(state[:8] + state[16:] + bytes([lives]), digest_size=16).digest()
+    def close(self) -> None:
+        self.crew.close()

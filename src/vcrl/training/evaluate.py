@@ -219,7 +219,10 @@ class Batch:
     def act(self, state: Any, frame: np.ndarray, first: np.ndarray, episode: np.ndarray) -> np.ndarray:
         """The action of every lane after its newest frame; of lanes no longer shown, 0."""
         known = told(episode[self.lane], self.tick, first[self.lane])
-        self.obs, chosen = self.choose(state, self.obs, frame[self.lane], known, self.seeds)
+        # Where every lane is shown they stand in order, and nothing needs to be copied.
+        whole = self.lane.size == len(frame)
+        shown = frame.reshape(*self.lane.shape, *frame.shape[1:]) if whole else frame[self.lane]
+        self.obs, chosen = self.choose(state, self.obs, shown, known, self.seeds)
         self.tick += 1
         chosen = np.asarray(chosen)
         action = np.zeros((self.lanes, *chosen.shape[2:]), chosen.dtype)
