@@ -17,8 +17,8 @@ from vcrl.envs.processes import PATIENCE, Child
 
 STATE = 3 * 4096  # bytes that a state may have: ALE's have 7,700
 
-# Of every state in the map.
 FIELDS: Fields = {
+    # Of every state in the map.
     "state": (np.uint8, (STATE,)),
     "size": (np.int32, ()),  # of the state
     "name": (np.uint8, (16,)),
@@ -26,31 +26,43 @@ FIELDS: Fields = {
     "frame": (np.uint8, (SIZE, SIZE, 1)),
     "over": (np.bool_, ()),  # the game is
     "reward": (np.float32, ()),  # of the step that led there first
+    # What is to be done, and how much of it, in the first row.
+    "jobs": (np.int64, ()),
+    "at": (np.int64, ()),  # from this state; or the bits of a seed
+    "action": (np.int64, ()),
+    "to": (np.int64, ()),  # where it leads is this state
+    "who": (np.int64, ()),  # does it
 }
+BEGIN = -1  # in place of an action: where the game of a seed begins
 
 
 class Explorer:
     """What plays: a few emulators, each of which stays where it came to, in case the game goes on from there."""
 
-    def __init__(self, rom: str, rows: int, most: int, file: int):
+    def __init__(self, rom: str, rows: int, most: int, me: int, file: int):
         self._make, self._most, self._rows = partial(Emulator, rom, Rules(lives=False)), most, rows
-        self._board = Board(file, FIELDS, rows)
+        self._board, self._me = Board(file, FIELDS, rows), me
         self._standing = dict[int, Emulator]()  # by the number of the state, who has stood longest first
 
-    def begin(self, seeds: np.ndarray, new: np.ndarray) -> None:
-        """The games of these seeds."""
-        for seed, to in zip(seeds, new.tolist(), strict=True):
-            emulator = self._free()
-            emulator.reset(seed, self._board.frame[to % self._rows, ..., 0])
-            self._arrived(emulator, to, 0.0, False)
-
-    def explore(self, at: np.ndarray, action: np.ndarray, new: np.ndarray) -> None:
-        """These actions from these states."""
-        for origin, act, to in zip(at.tolist(), action.tolist(), new.tolist(), strict=True):
-            emulator = self._standing.pop(origin, None) or self._sent(origin % self._rows)
-            emulator.steps = 0  # the horizon is not our concern
-            came = emulator.step(act, self._board.frame[to % self._rows, ..., 0])
-            self._arrived(emulator, to, came.reward, came.over)
+    def go(self) -> None:
+        board = self._board
+        mine = np.flatnonzero(board.who[: board.jobs[0]] == self._me)
+        for at, action, to in zip(
+            board.at[mine], board.action[mine].tolist(), board.to[mine].tolist(), strict=True
+        ):
+            row = to % self._rows
+            if action == BEGIN:
+                emulator, board.reward[row], board.over[row] = self._free(), 0.0, False
+                emulator.reset(at.view(np.uint64), board.frame[row, ..., 0])
+            else:
+                emulator = self._standing.pop(int(at), None) or self._sent(int(at) % self._rows)
+                emulator.steps = 0  # the horizon is not our concern
+                board.reward[row], _, board.over[row] = emulator.step(action, board.frame[row, ..., 0])
+            state, lives = emulator.ale.cloneState(include_rng=False).serialize(), emulator.lives
+            board.state[row, : len(state)] = np.frombuffer(state, np.uint8)
+            board.size[row], board.lives[row] = len(state), lives
+            board.name[row] = np.frombuffer(name_of(state, lives, board.frame[row].tobytes()), np.uint8)
+            self._standing[to] = emulator
 
     def close(self) -> None:
         """Emulators hold nothing but memory."""
@@ -67,19 +79,6 @@ class Explorer:
         emulator.lives = int(board.lives[row])
         return emulator
 
-    def _arrived(self, emulator: Emulator, to: int, reward: float, over: bool) -> None:
-        self._standing[to] = emulator
-        state, row, board = (
-            emulator.ale.cloneState(include_rng=False).serialize(),
-            to % self._rows,
-            self._board,
-        )
-        board.state[row, : len(state)] = np.frombuffer(state, np.uint8)
-        board.size[row], board.lives[row] = len(state), emulator.lives
-        name = name_of(state, emulator.lives, board.frame[row].tobytes())
-        board.name[row] = np.frombuffer(name, np.uint8)
-        board.reward[row], board.over[row] = reward, over
-
 
 class Crew:
     """Explorers in processes of their own, who share what is to be done evenly; or a single one in this process."""
@@ -89,19 +88,20 @@ class Crew:
         self.board = Board(self._file, FIELDS, rows, create=True)
         self._who = np.zeros(rows, np.int64)  # whose emulator may stand in the state of each row
         self._build = partial(Explorer, rom, rows, most)
-        self._here = None if count else self._build(self._file)
-        self._children = [Child(self._file, self._build) for _ in range(count)]
+        self._here = None if count else self._build(0, self._file)
+        self._children = [self._child(i) for i in range(count)]
         if not all([child.done() for child in self._children]):  # all are built side by side; now wait
             raise UserError("a process of emulators ended before it began: its own message is above")
 
     def begin(self, seeds: np.ndarray, new: np.ndarray) -> None:
         """The states in which the games of these seeds begin."""
-        self._do("begin", np.arange(len(new)) % max(1, len(self._children)), new, seeds)
+        who = np.arange(len(new)) % max(1, len(self._children))
+        self._do(seeds.view(np.int64), np.full(len(new), BEGIN), new, who)
 
     def explore(self, at: np.ndarray, action: np.ndarray, new: np.ndarray) -> None:
         """The states to which these actions lead from those."""
         who = evenly(self._who[at % len(self._who)], max(1, len(self._children)))
-        self._do("explore", who, new, at, action)
+        self._do(at, action, new, who)
 
     def close(self) -> None:
         for child in self._children:
@@ -113,25 +113,29 @@ class Crew:
             os.close(self._file)
             self._file = -1
 
-    def _do(self, what: str, who: np.ndarray, new: np.ndarray, *given: np.ndarray) -> None:
-        self._who[new % len(self._who)] = who
+    def _do(self, at: np.ndarray, action: np.ndarray, to: np.ndarray, who: np.ndarray) -> None:
+        """All at once, and wait."""
+        board, children, count = self.board, self._children, len(to)
+        board.jobs[0], board.at[:count], board.action[:count] = count, at, action
+        board.to[:count], board.who[:count] = to, who
+        self._who[to % len(self._who)] = who
         if self._here:
-            getattr(self._here, what)(*given, new)
+            self._here.go()
             return
-        children = self._children
-        asked = {i: (what, *(part[who == i] for part in (*given, new))) for i in np.unique(who).tolist()}
-        told = {i: children[i].ask(*question) for i, question in asked.items()}
-        for i in [i for i in asked if not (told[i] and self._did(i))]:
+        busy = np.unique(who).tolist()
+        lost = [i for i in busy if not children[i].go()]
+        lost += [i for i in busy if i not in lost and not children[i].done(PATIENCE)]
+        for i in lost:
             self.news.append(f"a process of emulators {children[i].end()}: another one does its work")
-            children[i] = Child(self._file, self._build)
-            if not (children[i].done() and children[i].ask(*asked[i]) and self._did(i)):
+            children[i] = self._child(i)
+            if not (children[i].done() and children[i].go() and children[i].done(PATIENCE)):
                 raise UserError(
                     "an emulator died or hung twice at the same step: what was saved is kept; "
                     "run the same command again, and report this if it returns"
                 )
 
-    def _did(self, i: int) -> bool:
-        return self._children[i].done(PATIENCE) and self._children[i].answer() is None
+    def _child(self, i: int) -> Child:
+        return Child(self._file, partial(self._build, i))
 
 
 def evenly(wish: np.ndarray, count: int) -> np.ndarray:

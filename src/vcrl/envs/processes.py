@@ -49,6 +49,8 @@ class Child:
             # Ctrl-C is for the one who waits: it finishes the step, saves, and closes these.
             start_new_session=True,
         )
+        self._waiting = select.poll()
+        self._waiting.register(self.process.stdout, select.POLLIN)
         _send(self.process.stdin, build)
 
     def alive(self) -> bool:
@@ -66,9 +68,7 @@ class Child:
         """Wait; False if the process is dead, or is killed because it does not answer in `limit` seconds."""
         pipe = self.process.stdout
         # Nothing of an earlier answer is left in the pipe's buffer, so the system knows when the next one begins.
-        waiting = select.poll()
-        waiting.register(pipe, select.POLLIN)
-        if not waiting.poll(None if limit is None else 1000 * limit):
+        if not self._waiting.poll(None if limit is None else 1000 * limit):
             self.hung = limit
             self.process.kill()
         said = pipe.read(1)

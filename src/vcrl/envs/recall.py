@@ -117,7 +117,9 @@ class RecallingEnv:
 
     def _explore(self, at: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Play what is not known, once where several games do the same."""
-        (at, action), which = np.unique(np.stack([at, action]), axis=1, return_inverse=True)
+        actions = self.map.leads.shape[1]
+        pairs, which = np.unique(at * actions + action, return_inverse=True)
+        at, action = np.divmod(pairs, actions)
         new = self.map.room(len(at), self._at)
         self.crew.explore(at, action, new)
         row = self.map.row(new)
