@@ -90,7 +90,7 @@ def measured(plan: Plan, state: Any, games: int, recall: bool) -> list[list[eval
             began = time.perf_counter()
             played = evaluate.play(ground, state, range(games))
             seconds = time.perf_counter() - began
-        where = "worker processes" if ground.env.news is not None else "this process"
+        where = "worker processes" if cores() > 2 else "this process"
     lengths = [game.finished.length for mine in played for game in mine]
     ticks = max(lengths)
     print(f"{'recalled' if recall else 'played in full'}, lanes in {where}")
@@ -107,14 +107,18 @@ def measured(plan: Plan, state: Any, games: int, recall: bool) -> list[list[eval
 
 
 def compile_all(ground: evaluate.Field, state: Any) -> None:
-    """One look at every width that the batch may have."""
-    lanes = np.zeros(ground.env.lanes, bool)
-    frame = np.zeros((len(lanes), *ground.env.spec.frame), np.uint8)
-    batch, width = evaluate.Batch(ground, frame), 0
-    while batch.lane.shape[1] != width:
-        width = batch.lane.shape[1]
-        batch.act(state, frame, lanes, np.zeros(len(lanes), np.int64))
-        batch.narrow(lanes)
+    """One look at every shape that the batch may have: all games of a seed end, or half of every seed's."""
+    every = np.ones(ground.env.lanes, bool)
+    frame, lane = np.zeros((len(every), *ground.env.spec.frame), np.uint8), np.arange(len(every))
+    lane = lane.reshape(len(ground.plan.seeds), -1)
+    seen = set[tuple[int, ...]]()
+    for width in range(lane.shape[1], 0, -1):
+        for seeds in range(len(lane), 0, -1):
+            batch = evaluate.Batch(ground, state, frame)
+            batch.narrow(((lane // lane.shape[1] < seeds) & (lane % lane.shape[1] < width)).ravel())
+            if batch.lane.shape not in seen:
+                seen.add(batch.lane.shape)
+                batch.act(frame, every, np.zeros(len(every), np.int64))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from vcrl.training.plan import make_plan
 
 SPEC = EnvSpec((2, 2, 1), Discrete(3))
 SEEDS = (3, 5)
+NEW = np.zeros(len(SEEDS), int)  # all that is left of an agent's state: what it adds to its actions
 REST = [(1, "zeros"), (1, "first"), (2, "first"), (4, "zeros")]  # of stacks; every one is compiled by itself
 
 
@@ -78,7 +79,7 @@ class Player:
     """Acts by what it sees, by the draw and by its seed; remembers what it saw under the game's address."""
 
     def __init__(self, fill="zeros"):
-        self.widths, self.fill = list[int](), fill
+        self.widths, self.shapes, self.fill = list[int](), list[tuple[int, int]](), fill
         self.seen, self.chosen = {}, {}
 
     def __call__(self, state, obs, frame, known, seeds):
@@ -87,9 +88,10 @@ class Player:
         draw, pushed_on = known[..., :2], pushed(obs, frame, known[..., 2] > 0, self.fill)
         obs = np.asarray(pushed_on)
         self.widths.append(obs.shape[1])
+        self.shapes.append(obs.shape[:2])
         flat = obs.reshape(*obs.shape[:2], -1).astype(np.int64)
         sums = (flat * np.arange(1, flat.shape[-1] + 1)).sum(axis=-1)
-        action = (sums + 7 * draw[..., 0] + 5 * draw[..., 1] + seeds[:, None] + state) % 3
+        action = (sums + 7 * draw[..., 0] + 5 * draw[..., 1] + seeds[:, None] + state[:, None]) % 3
         for s, lane in itertools.product(range(obs.shape[0]), range(obs.shape[1])):
             at = (int(seeds[s]), *draw[s, lane].tolist())
             self.seen[at], self.chosen[at] = obs[s, lane], int(action[s, lane])
@@ -110,7 +112,7 @@ def played(plan, episodes, state=0, **more):
     """The games of `episodes`, how they were played, and on what."""
     player = Player(plan.config.observation.fill)
     with field(plan, player, len(episodes)) as ground:
-        games = play(ground, state, episodes, **more)
+        games = play(ground, np.full(len(plan.seeds), state), episodes, **more)
     return games, player, ground.env
 
 
@@ -137,7 +139,7 @@ def test_together_is_as_alone(games):
 def test_scores_are_those_of_lanes(task):
     """`Lanes` counts and stacks on its own; here it plays the same games one by one."""
     plan, player = make_plan("rainbow", task, SEEDS), Player()
-    found = scores(plan, player, 0, 6)
+    found = scores(plan, player, NEW, 6)
     for seed, mine in zip(SEEDS, found, strict=True):
         env = plan.task.make(1, plan.protocol, False)
         lanes, finished = Lanes(env, [seed], plan.config.observation.stack, EVAL_SALT), []
@@ -181,6 +183,7 @@ def test_a_narrower_batch_changes_nothing(monkeypatch):
     for width, active in zip(player.widths, env.active, strict=True):
         assert active.reshape(2, 64).sum(axis=1).max() <= width
     monkeypatch.setattr(evaluate, "NARROWEST", 10**9)
+    monkeypatch.setattr(evaluate, "FEWEST", 10**9)
     wide, other, whole = played(plan, range(64))
     assert set(other.widths) == {64}
     assert [[g.finished for g in mine] for mine in narrow] == [[g.finished for g in mine] for mine in wide]
@@ -201,7 +204,24 @@ def test_the_seed_with_most_games_left_decides():
     assert [g.finished.length for g in games[0]] == [1] * 64
     assert [g.finished.length for g in games[1]] == [5 + e // 8 for e in range(64)]
     # Half of the second seed's games are over after 8 steps and three quarters after 10.
-    assert player.widths == [64] * 8 + [32] * 2 + [16] * 2
+    assert player.shapes == [(2, 64)] + [(1, 64)] * 7 + [(1, 32)] * 2 + [(1, 16)] * 2
+
+
+def test_seeds_whose_games_are_over_are_no_longer_shown():
+    """Those that go on keep their own state, and nobody can tell."""
+    seeds = (3, 5, 6, 8, 9)
+    long = {int(game_seed(EVAL_SALT, s, e)): n for s, n in ((5, 9), (8, 12), (9, 3)) for e in range(40)}
+    plan, states = planned(seeds, lambda lanes: Games(lanes, lambda seed: long.get(seed, 1))), np.arange(5)
+    player = Player()
+    with field(plan, player, 40) as ground:
+        found = play(ground, states, range(40))
+    assert player.shapes == [(5, 40)] + [(3, 40)] * 2 + [(2, 40)] * 6 + [(1, 40)] * 3
+    for i, seed in enumerate(seeds):
+        alone, other, _ = played(
+            planned((seed,), lambda lanes: Games(lanes, lambda s: long.get(s, 1))), range(40), i
+        )
+        assert [g.finished[3:] for g in found[i]] == [g.finished[3:] for g in alone[0]]
+        assert all(player.chosen[at] == action for at, action in other.chosen.items())
 
 
 @pytest.mark.parametrize("width", [16, 31, 33, 64])
@@ -209,10 +229,10 @@ def test_a_batch_is_halved_rounding_up_and_never_below_the_narrowest(width):
     plan = planned()
     with field(plan, Player(), width) as ground:
         frame = ground.env.reset(np.ones(2 * width, bool), np.arange(2 * width, dtype=np.uint64))
-        batch = Batch(ground, frame)
+        batch = Batch(ground, NEW, frame)
         active = np.zeros(2 * width, bool)
         active[[width - 1, width, 2 * width - 1]] = True
-        batch.act(0, frame, ~active, np.zeros(2 * width, np.int64))
+        batch.act(frame, ~active, np.zeros(2 * width, np.int64))
         widths = []
         for _ in range(4):
             before, shown = np.asarray(batch.obs), batch.lane
@@ -222,7 +242,7 @@ def test_a_batch_is_halved_rounding_up_and_never_below_the_narrowest(width):
                 assert set(np.flatnonzero(active)) & set(old) <= set(lanes)  # whoever plays is still shown
                 place = [old.tolist().index(lane) for lane in lanes]
                 np.testing.assert_array_equal(np.asarray(batch.obs)[row], before[row, place])
-    wanted = {16: [16] * 4, 31: [16] * 4, 33: [17] * 4, 64: [32, 16, 16, 16]}
+    wanted = {16: [16] * 4, 31: [16] * 4, 33: [17] * 4, 64: [16] * 4}
     assert widths == wanted[width] and min(widths) >= NARROWEST
 
 
@@ -274,14 +294,14 @@ def test_progress_goes_up_to_all_games():
 def test_scores_are_the_first_games_in_as_many_rounds_as_it_takes():
     """10 games of a seed at once; 25 are three rounds, of whose last five nobody hears."""
     plan, player = planned(eval_episodes=10), Player()
-    found = scores(plan, player, 0, 25)
+    found = scores(plan, player, NEW, 25)
     assert [[g.episode for g in mine] for mine in found] == [list(range(25))] * 2
     assert player.widths[0] == 10
     together, _, _ = played(planned(), range(25))
     assert [[g.finished[1:] for g in mine] for mine in together] == [[g[1:] for g in mine] for mine in found]
     assert [mine[:4] for mine in found] == [
         [g._replace(lane=w.lane) for g, w in zip(mine, wide, strict=False)][:4]
-        for mine, wide in zip(scores(plan, Player(), 0, 4), found, strict=True)
+        for mine, wide in zip(scores(plan, Player(), NEW, 4), found, strict=True)
     ]
 
 
@@ -289,10 +309,10 @@ def test_scores_are_the_first_games_in_as_many_rounds_as_it_takes():
 def test_teams_play_the_games_of_one(monkeypatch, teams):
     """Five games of a seed at once, in up to five teams of different sizes, for three rounds."""
     plan, told = planned(eval_episodes=5), list[tuple[int, int]]()
-    alone = evaluate.games(plan, Player(), 0, 13)
+    alone = evaluate.games(plan, Player(), NEW, 13)
     monkeypatch.setattr(evaluate, "teams_of", lambda plan: teams)
     player = Player()
-    found = evaluate.games(plan, player, 0, 13, lambda *counts: told.append(counts))
+    found = evaluate.games(plan, player, NEW, 13, lambda *counts: told.append(counts))
     assert {5 // min(teams, 5), -(-5 // min(teams, 5))} == set(player.widths)
     assert [[g.finished.episode for g in mine] for mine in found] == [list(range(13))] * 2
     assert flat(found) == flat(alone)
@@ -326,7 +346,7 @@ def test_when_a_team_fails_the_others_stop_and_its_error_is_told(monkeypatch):
 
     monkeypatch.setattr(evaluate, "teams_of", lambda plan: 2)
     with pytest.raises(ZeroDivisionError, match="not enough"):
-        evaluate.games(planned(games=make), fail, 0, 4)
+        evaluate.games(planned(games=make), fail, NEW, 4)
     assert len(made) == 2 and all(games.closed for games in made)
 
 
@@ -341,7 +361,7 @@ def test_lanes_can_be_used_again():
     """One field for round after round, as the Q-error uses it."""
     plan, player = planned(), Player()
     with field(plan, player, 6) as ground:
-        first, second, again = (play(ground, 0, range(a, a + 6)) for a in (0, 6, 0))
+        first, second, again = (play(ground, NEW, range(a, a + 6)) for a in (0, 6, 0))
     assert flat(first) == flat(again) and flat(first).keys().isdisjoint(flat(second))
     assert flat(first) | flat(second) == flat(played(plan, range(12))[0])
 

@@ -20,7 +20,8 @@ from vcrl.training.plan import Plan
 
 T = TypeVar("T")
 
-NARROWEST = 16  # a batch of fewer games of each seed would gain nothing
+NARROWEST = 16  # fewer games of each seed, or FEWEST in all, are no batch: showing less would gain nothing
+FEWEST = 64
 
 
 class Trajectory(NamedTuple):
@@ -174,9 +175,9 @@ def play(
     score, length = np.zeros(env.lanes), np.zeros(env.lanes, np.int64)
     first, ticks, ending = np.ones(env.lanes, bool), list[tuple[np.ndarray, ...]](), frame
     taken, narrow = list[np.ndarray](), stored_type(env.spec.actions)
-    batch = Batch(ground, frame)
+    batch = Batch(ground, state, frame)
     while active.any():
-        action = batch.act(state, frame, first, episode)
+        action = batch.act(frame, first, episode)
         taken.append(action.astype(narrow))
         came = env.step(action, active)
         length += active
@@ -206,23 +207,23 @@ def play(
 
 
 class Batch:
-    """What the agents see: stacks that stay on the device, of fewer and fewer lanes as games end."""
+    """What the agents see: stacks that stay on the device, of fewer and fewer seeds and lanes as games end."""
 
-    def __init__(self, ground: Field, frame: np.ndarray):
+    def __init__(self, ground: Field, state: Any, frame: np.ndarray):
         plan = ground.plan
-        self.choose, self.seeds = ground.act, jnp.array(plan.seeds, jnp.int32)
+        self.choose, self.state, self.seeds = ground.act, state, jnp.array(plan.seeds, jnp.int32)
         shape, stack = frame.shape[1:], plan.config.observation.stack
         self.lane = np.arange(len(frame)).reshape(len(plan.seeds), -1)  # which lane each place shows
         self.obs = jnp.zeros((*self.lane.shape, *shape[:-1], shape[-1] * stack), jnp.uint8)
         self.lanes, self.tick = len(frame), 0
 
-    def act(self, state: Any, frame: np.ndarray, first: np.ndarray, episode: np.ndarray) -> np.ndarray:
+    def act(self, frame: np.ndarray, first: np.ndarray, episode: np.ndarray) -> np.ndarray:
         """The action of every lane after its newest frame; of lanes no longer shown, 0."""
         known = told(episode[self.lane], self.tick, first[self.lane])
         # Where every lane is shown they stand in order, and nothing needs to be copied.
         whole = self.lane.size == len(frame)
         shown = frame.reshape(*self.lane.shape, *frame.shape[1:]) if whole else frame[self.lane]
-        self.obs, chosen = self.choose(state, self.obs, shown, known, self.seeds)
+        self.obs, chosen = self.choose(self.state, self.obs, shown, known, self.seeds)
         self.tick += 1
         chosen = np.asarray(chosen)
         action = np.zeros((self.lanes, *chosen.shape[2:]), chosen.dtype)
@@ -230,13 +231,31 @@ class Batch:
         return action
 
     def narrow(self, active: np.ndarray) -> None:
-        """Halve the batch once half of it would do for the seed with most games left. A width is compiled once."""
-        width = -(-self.lane.shape[1] // 2)
-        if width < NARROWEST or active[self.lane].sum(axis=1).max() > width:
-            return
-        place = np.argsort(~active[self.lane], axis=1, kind="stable")[:, :width]  # the active ones first
-        self.lane = np.take_along_axis(self.lane, place, axis=1)
-        self.obs = _keep(self.obs, place)
+        """Halve the games of each seed once half would do for the one with most games left, and the seeds once half
+        of them have any left. Few shapes are met that way, and each is compiled once."""
+        left, (seeds, width) = active[self.lane].sum(axis=1), self.lane.shape
+        while left.max() <= _half(width) >= NARROWEST and width > 1:
+            width = _half(width)
+        while (left > 0).sum() <= _half(seeds) and seeds > 1 and seeds * width > FEWEST:
+            seeds = _half(seeds)
+        if seeds < len(self.lane):
+            # Those with most games left come first, then all in their order.
+            shown = np.sort(np.argsort(-left, kind="stable")[:seeds])
+            self.lane = self.lane[shown]
+            self.state, self.seeds, self.obs = _of((self.state, self.seeds, self.obs), shown)
+        if width < self.lane.shape[1]:
+            place = np.argsort(~active[self.lane], axis=1, kind="stable")[:, :width]  # the active ones first
+            self.lane = np.take_along_axis(self.lane, place, axis=1)
+            self.obs = _keep(self.obs, place)
+
+
+def _half(count: int) -> int:
+    return -(-count // 2)
+
+
+@jax.jit
+def _of(tree: Any, shown: Any) -> Any:
+    return jax.tree.map(lambda x: x[shown], tree)
 
 
 @jax.jit
