@@ -4,6 +4,7 @@ import os
 import signal
 import struct
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from vcrl.envs.atari import ACTIONS, AtariEnv, spec_of
 from vcrl.envs.emulator import Emulator, Rules
 from vcrl.envs.explore import Crew, Explorer, evenly, name_of
 from vcrl.envs.protocols import PROTOCOLS
-from vcrl.envs.recall import Map, RecallingEnv
+from vcrl.envs.recall import Map, RecallingEnv, recalling
 from vcrl.envs.registry import TASKS
 from vcrl.training.evaluate import field
 from vcrl.training.plan import make_plan
@@ -32,12 +33,13 @@ FEW = (
 
 
 @pytest.fixture
-def recalling():
+def lanes_of(monkeypatch):
     """Lanes that recall; whatever a test starts is closed behind it."""
     made: list[RecallingEnv] = []
 
     def make(game, rules=RULES, lanes=COUNT, processes=0):
-        made.append(RecallingEnv(game.replace("-", "_"), rules, spec_of(ACTIONS[game]), lanes, processes))
+        monkeypatch.setattr(recall, "helpers", lambda lanes: processes)
+        made.extend(recalling(game.replace("-", "_"), rules, spec_of(ACTIONS[game]), [lanes]))
         return made[-1]
 
     yield make
@@ -72,15 +74,15 @@ def compare(game, recalling, steps: int, rules=RULES) -> int:
 @pytest.mark.parametrize(
     "game", [pytest.param(game, marks=[pytest.mark.slow] * (game not in FEW)) for game in ACTIONS]
 )
-def test_what_is_recalled_is_what_would_have_been_played(game, recalling):
-    env = recalling(game)
+def test_what_is_recalled_is_what_would_have_been_played(game, lanes_of):
+    env = lanes_of(game)
     ended = compare(game, env, 400)
     assert env.steps > 2800 and env.known > 0.02 * env.steps
     assert ended >= len(SEEDS)  # all of them at the horizon, if no sooner
 
 
-def test_in_processes_it_is_the_same_also_when_one_dies(recalling, monkeypatch):
-    env, explored, times = recalling("breakout", processes=2), Crew.explore, []
+def test_in_processes_it_is_the_same_also_when_one_dies(lanes_of, monkeypatch):
+    env, explored, times = lanes_of("breakout", processes=2), Crew.explore, []
 
     def killing(crew, *arguments):
         times.append(len(times))
@@ -91,7 +93,7 @@ def test_in_processes_it_is_the_same_also_when_one_dies(recalling, monkeypatch):
     monkeypatch.setattr(Crew, "explore", killing)
     assert compare("breakout", env, 200) > 0
     assert len(env.news) == 3 and "died (exit code -9)" in env.news[0]
-    alone = recalling("breakout")
+    alone = lanes_of("breakout")
     monkeypatch.setattr(Crew, "explore", explored)
     compare("breakout", alone, 200)
     assert (env.known, env.steps) == (alone.known, alone.steps)
@@ -101,22 +103,22 @@ class Dying(Explorer):
     """When it is to play, not where games begin."""
 
     def go(self):
-        super().go() if self._board.action[0] == explore.BEGIN else os._exit(11)
+        super().go() if self._jobs.action[0] == explore.BEGIN else os._exit(11)
 
 
-def test_an_emulator_that_dies_twice_at_one_step_is_an_error(recalling, monkeypatch):
+def test_an_emulator_that_dies_twice_at_one_step_is_an_error(lanes_of, monkeypatch):
     monkeypatch.setattr(explore, "Explorer", Dying)
-    env, every = recalling("pong", processes=2), np.ones(len(SEEDS), bool)
+    env, every = lanes_of("pong", processes=2), np.ones(len(SEEDS), bool)
     env.reset(every, SEEDS)
     with pytest.raises(UserError, match=r"died or hung twice at the same step.*run the same command again"):
         env.step(np.zeros(len(SEEDS), np.int32), every)
 
 
-def test_the_oldest_states_are_forgotten(recalling, monkeypatch):
+def test_the_oldest_states_are_forgotten(lanes_of, monkeypatch):
     """Not those in which games are: with few rows there are hardly others."""
     for each in (2, 3):
         monkeypatch.setattr(recall, "EACH", each)
-        env = recalling("breakout")
+        env = lanes_of("breakout")
         compare("breakout", env, 150)
         there = env.map.number[env.map.number >= 0]
         assert len(there) <= env.map.rows == max(each * len(SEEDS), 2 * len(SEEDS) + 1)
@@ -125,27 +127,59 @@ def test_the_oldest_states_are_forgotten(recalling, monkeypatch):
 
 
 def test_a_map_of_five_rows_by_hand():
-    map, nobody = Map(5, actions=2), np.array([-1])
-    names = np.arange(80, dtype=np.uint8).reshape(5, 16)
-    start = map.found(map.room(2, nobody), names[:2])
-    assert start.tolist() == [0, 1]
-    map.learn(start, np.array([0, 1]), np.array([1, 0]), np.array([0.5, 2.0], np.float32))
+    map, names = Map(5, actions=2, games=2), np.arange(96, dtype=np.uint8).reshape(6, 16)
 
     def ways(at):
         to, reward = (part.tolist() for part in map.way(np.array([at, at]), np.array([0, 1])))
         return [(a, r) if a >= 0 else None for a, r in zip(to, reward, strict=True)]
 
+    start = map.found(map.room(2), names[:2])
+    assert start.tolist() == [0, 1]
+    map.learn(start, np.array([0, 1]), np.array([1, 0]), np.array([0.5, 2.0], np.float32))
     assert (ways(0), ways(1)) == ([(1, 0.5), None], [None, (0, 2.0)])
-    new = map.room(2, start)
+    map.at[:] = start
+    new = map.room(2)
     assert new.tolist() == [2, 3]
     assert map.found(new, names[[1, 2]]).tolist() == [1, 3], "the first of these was state 1 already"
     assert map.number.tolist() == [0, 1, -1, 3, -1]
     # Row 0 is needed again, and number 5 comes to lie there; a game stands in state 1, whose row is passed over.
-    new = map.room(3, np.array([-1, 1, 3]))
+    map.at[:] = [1, -1]
+    new = map.room(3)
     assert new.tolist() == [4, 5, 7]
     assert ways(1) == [None, None], "it led to state 0, which is forgotten"
+    # Before these are found, somebody else needs room: theirs is promised, and state 3 has to go.
+    assert map.room(1).tolist() == [8]
     assert map.found(new, names[[0, 3, 4]]).tolist() == [4, 5, 7], "also by its name"
     assert ways(5) == [None, None], "what lies in a row has none of the ways of what lay there"
+    assert map.found(np.array([8]), names[5:]).tolist() == [8] and map.number.tolist() == [5, 1, 7, 8, 4]
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_teams_share_a_map_each_in_a_thread(monkeypatch, processes):
+    """Which of them finds a state is chance; what happens in a game is not. The map is small, so they are in each
+    other's way."""
+    monkeypatch.setattr(recall, "helpers", lambda lanes: processes)
+    monkeypatch.setattr(recall, "EACH", 3)
+    envs = recalling("breakout", RULES, spec_of(ACTIONS["breakout"]), [COUNT, COUNT])
+    try:
+        assert envs[0].map is envs[1].map and len(envs[0].map.at) == 2 * COUNT
+        with ThreadPoolExecutor(2) as pool:
+            ended = list(pool.map(lambda env: compare("breakout", env, 150), envs))
+        assert min(ended) > 0 and all(0 < env.known < env.steps for env in envs)
+    finally:
+        for env in envs:
+            env.close()
+
+
+def test_what_one_team_has_found_is_known_to_the_others(monkeypatch):
+    monkeypatch.setattr(recall, "helpers", lambda lanes: 0)
+    one, two = recalling("pong", RULES, spec_of(ACTIONS["pong"]), [1, 2])
+    for env in (one, two):
+        env.reset(np.ones(env.lanes, bool), SEEDS[: env.lanes])
+        for action in (2, 3, 4):
+            env.step(np.full(env.lanes, action, np.int32), np.ones(env.lanes, bool))
+    assert ((one.known, one.steps), (two.known, two.steps)) == ((0, 3), (6, 6))
+    one.close(), two.close()
 
 
 def test_what_is_to_be_done_is_shared_evenly():
@@ -164,8 +198,8 @@ def test_what_is_to_be_done_is_shared_evenly():
         )
 
 
-def test_what_several_do_is_done_once(recalling):
-    env, every, asked = recalling("pong"), np.ones(len(SEEDS), bool), []
+def test_what_several_do_is_done_once(lanes_of):
+    env, every, asked = lanes_of("pong"), np.ones(len(SEEDS), bool), []
     env.reset(every, SEEDS)
     crew = env.crew.explore
     env.crew.explore = lambda *what: asked.append([part.tolist() for part in what[:2]]) or crew(*what)
@@ -177,19 +211,19 @@ def test_what_several_do_is_done_once(recalling):
     assert (env.known, env.steps) == (0, 8)
 
 
-def test_few_emulators_play_many_games(recalling, monkeypatch):
+def test_few_emulators_play_many_games(lanes_of, monkeypatch):
     """Where one has gone on, another comes."""
     built = []
     monkeypatch.setattr(explore, "Emulator", lambda *how: built.append(Emulator(*how)) or built[-1])
     for share, most in ((4, 2), (100, 1)):
         monkeypatch.setattr(recall, "SHARE", share)
         built.clear()
-        compare("qbert", recalling("qbert"), 100)
+        compare("qbert", lanes_of("qbert"), 100)
         assert len(built) == most
 
 
-def test_a_game_that_is_known_ends_at_its_horizon(recalling):
-    env, every = recalling("pong", Rules(lives=False, horizon=20)), np.ones(len(SEEDS), bool)
+def test_a_game_that_is_known_ends_at_its_horizon(lanes_of):
+    env, every = lanes_of("pong", Rules(lives=False, horizon=20)), np.ones(len(SEEDS), bool)
     for first in (True, False):
         env.reset(every, np.full(len(SEEDS), 1, np.uint64))
         known = env.known
@@ -218,8 +252,8 @@ def test_states_are_told_apart_by_all_but_the_count_of_frames():
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_conformance(check, recalling):
-    check(lambda lanes: recalling("assault", Rules(lives=False, horizon=60), lanes))
+def test_conformance(check, lanes_of):
+    check(lambda lanes: lanes_of("assault", Rules(lives=False, horizon=60), lanes))
 
 
 def test_only_evaluations_without_sticky_actions_recall(monkeypatch):
@@ -239,7 +273,7 @@ def test_only_evaluations_without_sticky_actions_recall(monkeypatch):
 
 def test_with_more_cores_processes_explore(monkeypatch):
     monkeypatch.setattr("vcrl.envs.processes.cores", lambda: 4)
-    env = TASKS["pong"].recall(8, PROTOCOLS["atari100k"])
+    (env,) = TASKS["pong"].recall([8], PROTOCOLS["atari100k"])
     pids = [child.process.pid for child in env.crew._children]
     try:
         assert len(pids) == 3

@@ -1,6 +1,7 @@
 """Atari games: their names, and lanes of emulators in this process."""
 
 import re
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -10,8 +11,7 @@ from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.envs.base import Arrays, Step, VecEnv
 from vcrl.envs.emulator import HORIZON, SIZE, Emulator, Rules, boot, minimal_actions, roms, version
-from vcrl.envs.processes import helpers
-from vcrl.envs.recall import RecallingEnv
+from vcrl.envs.recall import recalling
 from vcrl.envs.workers import spread
 
 FRAME = (SIZE, SIZE, 1)
@@ -83,12 +83,11 @@ def make(lanes: int, game: str, protocol: Protocol, training: bool) -> VecEnv:
     return spread(partial(AtariEnv, game=game, rules=_rules(protocol, training)), _spec(game), lanes)
 
 
-def make_recalling(lanes: int, game: str, protocol: Protocol) -> VecEnv:
-    """The same for evaluations, with less work: lanes recall where others have been."""
+def make_recalling(teams: Sequence[int], game: str, protocol: Protocol) -> Sequence[VecEnv]:
+    """The same for the teams of an evaluation, with less work: lanes recall where any of them has been."""
     if protocol.sticky:
-        return make(lanes, game, protocol, False)
-    rules = _rules(protocol, False)
-    return RecallingEnv(game.replace("-", "_"), rules, _spec(game), lanes, helpers(lanes))
+        return [make(lanes, game, protocol, False) for lanes in teams]
+    return recalling(game.replace("-", "_"), _rules(protocol, False), _spec(game), teams)
 
 
 def _rules(protocol: Protocol, training: bool) -> Rules:

@@ -17,8 +17,7 @@ from vcrl.envs.processes import PATIENCE, Child
 
 STATE = 3 * 4096  # bytes that a state may have: ALE's have 7,700
 
-FIELDS: Fields = {
-    # Of every state in the map.
+STATES: Fields = {
     "state": (np.uint8, (STATE,)),
     "size": (np.int32, ()),  # of the state
     "name": (np.uint8, (16,)),
@@ -26,8 +25,9 @@ FIELDS: Fields = {
     "frame": (np.uint8, (SIZE, SIZE, 1)),
     "over": (np.bool_, ()),  # the game is
     "reward": (np.float32, ()),  # of the step that led there first
-    # What is to be done, and how much of it, in the first row.
-    "jobs": (np.int64, ()),
+}
+JOBS: Fields = {
+    "count": (np.int64, ()),  # in the first row: how many there are
     "at": (np.int64, ()),  # from this state; or the bits of a seed
     "action": (np.int64, ()),
     "to": (np.int64, ()),  # where it leads is this state
@@ -39,16 +39,16 @@ BEGIN = -1  # in place of an action: where the game of a seed begins
 class Explorer:
     """What plays: a few emulators, each of which stays where it came to, in case the game goes on from there."""
 
-    def __init__(self, rom: str, rows: int, most: int, me: int, file: int):
-        self._make, self._most, self._rows = partial(Emulator, rom, Rules(lives=False)), most, rows
-        self._board, self._me = Board(file, FIELDS, rows), me
+    def __init__(self, rom: str, rows: int, jobs: int, most: int, me: int, states: int, file: int):
+        self._make, self._most, self._me = partial(Emulator, rom, Rules(lives=False)), most, me
+        self._board, self._jobs, self._rows = Board(states, STATES, rows), Board(file, JOBS, jobs), rows
         self._standing = dict[int, Emulator]()  # by the number of the state, who has stood longest first
 
     def go(self) -> None:
-        board = self._board
-        mine = np.flatnonzero(board.who[: board.jobs[0]] == self._me)
+        board, jobs = self._board, self._jobs
+        mine = np.flatnonzero(jobs.who[: jobs.count[0]] == self._me)
         for at, action, to in zip(
-            board.at[mine], board.action[mine].tolist(), board.to[mine].tolist(), strict=True
+            jobs.at[mine], jobs.action[mine].tolist(), jobs.to[mine].tolist(), strict=True
         ):
             row = to % self._rows
             if action == BEGIN:
@@ -81,14 +81,18 @@ class Explorer:
 
 
 class Crew:
-    """Explorers in processes of their own, who share what is to be done evenly; or a single one in this process."""
+    """Explorers in processes of their own, who share what is to be done evenly; or a single one in this process.
 
-    def __init__(self, rom: str, rows: int, most: int, count: int):
-        self.news, self._file = list[str](), memory()
-        self.board = Board(self._file, FIELDS, rows, create=True)
+    The states lie in a file with so many rows, which is the caller's. `jobs` are the most at once, and `most` the
+    emulators of each explorer.
+    """
+
+    def __init__(self, rom: str, states: int, rows: int, jobs: int, most: int, count: int):
+        self.news, self._files = list[str](), (os.dup(states), memory())
+        self._jobs = Board(self._files[1], JOBS, jobs, create=True)
         self._who = np.zeros(rows, np.int64)  # whose emulator may stand in the state of each row
-        self._build = partial(Explorer, rom, rows, most)
-        self._here = None if count else self._build(0, self._file)
+        self._build = partial(Explorer, rom, rows, jobs, most)
+        self._here = None if count else self._build(0, *self._files)
         self._children = [self._child(i) for i in range(count)]
         if not all([child.done() for child in self._children]):  # all are built side by side; now wait
             raise UserError("a process of emulators ended before it began: its own message is above")
@@ -109,15 +113,15 @@ class Crew:
         for child in self._children:
             child.gone()
         self._children = []
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        for file in self._files:
+            os.close(file)
+        self._files = ()
 
     def _do(self, at: np.ndarray, action: np.ndarray, to: np.ndarray, who: np.ndarray) -> None:
         """All at once, and wait."""
-        board, children, count = self.board, self._children, len(to)
-        board.jobs[0], board.at[:count], board.action[:count] = count, at, action
-        board.to[:count], board.who[:count] = to, who
+        jobs, children, count = self._jobs, self._children, len(to)
+        jobs.count[0], jobs.at[:count], jobs.action[:count] = count, at, action
+        jobs.to[:count], jobs.who[:count] = to, who
         self._who[to % len(self._who)] = who
         if self._here:
             self._here.go()
@@ -135,7 +139,7 @@ class Crew:
                 )
 
     def _child(self, i: int) -> Child:
-        return Child(self._file, partial(self._build, i))
+        return Child(self._files, partial(self._build, i))
 
 
 def evenly(wish: np.ndarray, count: int) -> np.ndarray:

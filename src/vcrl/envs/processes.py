@@ -10,7 +10,7 @@ import pickle
 import select
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vcrl.core.errors import UserError
@@ -32,18 +32,18 @@ def helpers(lanes: int) -> int:
 
 
 class Child:
-    """A process that serves by `build(file)`: by its `go`, and by its other methods when asked.
+    """A process that serves by `build(*files)`: by its `go`, and by its other methods when asked.
 
-    `file` is the memory that is shared. What `build` makes has a `close`.
+    The files are the memory that is shared. What `build` makes has a `close`.
     """
 
-    def __init__(self, file: int, build: Callable[[int], Any]):
+    def __init__(self, files: Sequence[int], build: Callable[..., Any]):
         self.hung: float | None = None  # after how many seconds, if it did
         self.process: Any = subprocess.Popen(
-            [sys.executable, "-m", "vcrl.envs.processes", str(file)],
+            [sys.executable, "-m", "vcrl.envs.processes", *map(str, files)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=[file],
+            pass_fds=files,
             # What can be imported here can be imported there: `build` may be of any module.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             # Ctrl-C is for the one who waits: it finishes the step, saves, and closes these.
@@ -110,7 +110,7 @@ class Child:
         return True
 
 
-def serve(file: int) -> None:
+def serve(files: Sequence[int]) -> None:
     """The other side: build, and do what is asked until the pipe closes."""
     into, out = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a simulator prints must not enter the pipe
@@ -131,7 +131,7 @@ def serve(file: int) -> None:
 
     def build() -> None:
         nonlocal servant
-        servant = _receive(into)(file)
+        servant = _receive(into)(*files)
 
     alive = done(build, answer=False)
     while alive and (said := into.read(1)):
@@ -156,4 +156,4 @@ def _receive(pipe: Any) -> Any:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve([int(file) for file in sys.argv[1:]])

@@ -7,12 +7,18 @@ recognised by its bytes, and where the way on is known, nothing is played. The s
 played in full. What is not known is played by whoever explores (`explore.py`).
 """
 
+import os
+from collections.abc import Sequence
+from threading import Lock
+
 import numpy as np
 
 from vcrl.core.spec import Discrete, EnvSpec
 from vcrl.envs.base import Arrays, Step
+from vcrl.envs.board import Board, memory
 from vcrl.envs.emulator import Rules
-from vcrl.envs.explore import FIELDS, Crew
+from vcrl.envs.explore import STATES, Crew
+from vcrl.envs.processes import helpers
 
 EACH = 50  # states that are remembered for every game, 15 KB each
 SHARE = 8  # games to an emulator: most of their steps are known
@@ -21,14 +27,16 @@ SHARE = 8  # games to an emulator: most of their steps are known
 class Map:
     """Where actions led. States are numbered as they are found; number n lies in row n modulo all rows.
 
-    The oldest are forgotten first, unless a game stands there.
+    The oldest are forgotten first, unless a game stands there or the state is yet to be found.
     """
 
-    def __init__(self, rows: int, actions: int):
+    def __init__(self, rows: int, actions: int, games: int):
         self.rows, self.next = rows, 0
+        self.at = np.full(games, -1)  # the state that each game is in
         self.number = np.full(rows, -1)  # of the state in each row
         self.leads = np.full((rows, actions), -1)  # the number of where each action leads
         self.reward = np.zeros((rows, actions), np.float32)
+        self._promised = np.zeros(rows, bool)  # to states that are yet to be found
         self._name = [b""] * rows
         self._named = dict[bytes, int]()
 
@@ -41,22 +49,22 @@ class Map:
         to = self.leads[row, action]
         return np.where(self.number[self.row(to)] == to, to, -1), self.reward[row, action]
 
-    def room(self, count: int, standing: np.ndarray) -> np.ndarray:
+    def room(self, count: int) -> np.ndarray:
         """Numbers of new states. What lay in their rows is forgotten."""
-        taken = np.zeros(self.rows, bool)
-        taken[self.row(standing[standing >= 0])] = True
-        ahead = np.arange(self.next, self.next + min(count + len(standing), self.rows))
+        taken = self._promised.copy()
+        taken[self.row(self.at[self.at >= 0])] = True
+        ahead = np.arange(self.next, self.next + min(count + 2 * len(self.at), self.rows))
         new = ahead[~taken[self.row(ahead)]][:count]
         self.next = int(new[-1]) + 1
         row = self.row(new)
         for old in row[self.number[row] >= 0]:
             del self._named[self._name[old]]
-        self.number[row], self.leads[row] = -1, -1
+        self.number[row], self.leads[row], self._promised[row] = -1, -1, True
         return new
 
     def found(self, new: np.ndarray, names: np.ndarray) -> np.ndarray:
         """The numbers of these states: those that they were found under, or that they had before."""
-        at = new.copy()
+        at, self._promised[self.row(new)] = new.copy(), False
         for i, (number, name) in enumerate(zip(new.tolist(), names, strict=True)):
             known = self._named.setdefault(name.tobytes(), number)
             if known == number:
@@ -71,17 +79,18 @@ class Map:
 
 
 class RecallingEnv:
-    """A `VecEnv` of games of Atari, by the rules of evaluation. `count` processes explore, or none but this one."""
+    """A `VecEnv` of games of Atari, by the rules of evaluation; `recalling` makes them.
 
-    def __init__(self, rom: str, rules: Rules, spec: EnvSpec, lanes: int, count: int):
-        assert isinstance(spec.actions, Discrete) and not rules.sticky and not rules.lives
-        self.spec, self.lanes, self._horizon = spec, lanes, rules.horizon
-        self.map = Map(max(EACH * lanes, 2 * lanes + 1), spec.actions.n)
-        self._at = np.full(lanes, -1)  # the state that each game is in
-        self._steps = np.zeros(lanes, np.int64)
-        self.known = self.steps = 0
-        self.crew = Crew(rom, self.map.rows, -(-lanes // (SHARE * max(1, count))), count)
-        self._board = self.crew.board
+    What several have in common, in threads of their own, they look at and change one after the other.
+    """
+
+    def __init__(
+        self, spec: EnvSpec, horizon: int, map: Map, lanes: slice, board: Board, crew: Crew, lock: Lock
+    ):
+        self.spec, self.map, self._board, self.crew, self._lock = spec, map, board, crew, lock
+        self._at, self._horizon = map.at[lanes], horizon
+        self.lanes, self.known, self.steps = len(self._at), 0, 0
+        self._steps = np.zeros(self.lanes, np.int64)
 
     @property
     def news(self) -> list[str]:
@@ -90,24 +99,26 @@ class RecallingEnv:
     def reset(self, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         lanes = np.flatnonzero(which)
         if len(lanes):
-            self._at[lanes] = -1
-            new = self.map.room(len(lanes), self._at)
+            with self._lock:
+                self._at[lanes] = -1
+                new = self.map.room(len(lanes))
             self.crew.begin(seeds[lanes], new)
-            self._at[lanes] = self.map.found(new, self._board.name[self.map.row(new)])
+            with self._lock:
+                self._at[lanes] = self.map.found(new, self._board.name[self.map.row(new)])
             self._steps[lanes] = 0
         return self._frames(lanes)
 
     def step(self, actions: np.ndarray, active: np.ndarray) -> Step:
         lanes = np.flatnonzero(active)
         at, action = self._at[lanes], actions[lanes]
-        to, paid = self.map.way(at, action)
-        known = to >= 0
-        self.steps, self.known = self.steps + len(lanes), self.known + int(known.sum())
-        # First of all those who know their way stand where it leads, or that might be forgotten.
-        self._at[lanes[known]] = to[known]
+        with self._lock:
+            to, paid = self.map.way(at, action)
+            known = to >= 0
+            # First of all those who know their way stand where it leads, or that might be forgotten.
+            self._at[lanes[known]] = to[known]
         if not known.all():
-            to[~known], paid[~known] = self._explore(at[~known], action[~known])
-            self._at[lanes] = to
+            to[~known], paid[~known] = self._explore(lanes[~known], action[~known])
+        self.steps, self.known = self.steps + len(lanes), self.known + int(known.sum())
         self._steps[lanes] += 1
         reward, over = np.zeros(self.lanes, np.float32), np.zeros(self.lanes, bool)
         # Games end at the horizon wherever they are: that is no property of the state.
@@ -115,16 +126,20 @@ class RecallingEnv:
         reward[lanes] = paid
         return Step(self._frames(lanes), reward, over, over.copy(), over.copy())
 
-    def _explore(self, at: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Play what is not known, once where several games do the same."""
+    def _explore(self, lanes: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Play what is not known, once where several games do the same, and stand there."""
         actions = self.map.leads.shape[1]
-        pairs, which = np.unique(at * actions + action, return_inverse=True)
+        pairs, which = np.unique(self._at[lanes] * actions + action, return_inverse=True)
         at, action = np.divmod(pairs, actions)
-        new = self.map.room(len(at), self._at)
+        with self._lock:
+            new = self.map.room(len(at))
         self.crew.explore(at, action, new)
         row = self.map.row(new)
-        to, paid = self.map.found(new, self._board.name[row]), self._board.reward[row]
-        self.map.learn(at, action, to, paid)
+        paid = self._board.reward[row]
+        with self._lock:
+            to = self.map.found(new, self._board.name[row])
+            self.map.learn(at, action, to, paid)
+            self._at[lanes] = to[which]
         return to[which], paid[which]
 
     def _frames(self, lanes: np.ndarray) -> np.ndarray:
@@ -137,16 +152,32 @@ class RecallingEnv:
 
     def save(self) -> Arrays:
         row, board = self.map.row(self._at), self._board
-        states = {name: getattr(board, name)[row] for name in FIELDS}
+        states = {name: getattr(board, name)[row] for name in STATES}
         return {**states, "steps": self._steps.copy()}
 
     def load(self, arrays: Arrays) -> None:
-        self._at[:] = -1
-        new = self.map.room(self.lanes, self._at)
-        for name in FIELDS:
-            getattr(self._board, name)[self.map.row(new)] = arrays[name]
-        self._at = self.map.found(new, arrays["name"])
+        with self._lock:
+            self._at[:] = -1
+            new = self.map.room(self.lanes)
+            for name in STATES:
+                getattr(self._board, name)[self.map.row(new)] = arrays[name]
+            self._at[:] = self.map.found(new, arrays["name"])
         self._steps = arrays["steps"].copy()
 
     def close(self) -> None:
         self.crew.close()
+
+
+def recalling(rom: str, rules: Rules, spec: EnvSpec, teams: Sequence[int]) -> list[RecallingEnv]:
+    """Lanes for each of these teams, all of which share one map. Every team has processes of its own that explore."""
+    assert isinstance(spec.actions, Discrete) and not rules.sticky and not rules.lives
+    games, file, made, lock = sum(teams), memory(), list[RecallingEnv](), Lock()
+    map = Map(max(EACH * games, 2 * games + 1), spec.actions.n, games)
+    board = Board(file, STATES, map.rows, create=True)
+    for lanes in teams:
+        count = helpers(lanes)
+        crew = Crew(rom, file, map.rows, lanes, -(-lanes // (SHARE * max(1, count))), count)
+        first = sum(env.lanes for env in made)
+        made.append(RecallingEnv(spec, rules.horizon, map, slice(first, first + lanes), board, crew, lock))
+    os.close(file)
+    return made

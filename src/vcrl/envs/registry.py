@@ -1,7 +1,7 @@
 """The tasks by name, with the scores that stand for 0 and 1."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -23,9 +23,9 @@ class Task:
     """Something to train on.
 
     `make` takes the number of lanes, the protocol, and whether it is for training: a protocol may end the learner's
-    episodes earlier than the game. `recall`, where it is there, makes lanes for evaluations that give what those of
-    `make` would, with less work. `random_score` and `reference_score` stand for 0 and 1. Where pictures are rendered
-    for the purpose, `sized` gives the same task with pictures of another size.
+    episodes earlier than the game. `recall`, where it is there, makes the lanes of an evaluation's teams, which give
+    what those of `make` would, with less work. `random_score` and `reference_score` stand for 0 and 1. Where pictures
+    are rendered for the purpose, `sized` gives the same task with pictures of another size.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Task:
     random_score: float | None = None  # of uniformly random actions
     reference_score: float | None = None  # the best possible, or a human's
     sized: Callable[[int], "Task"] | None = None
-    recall: Callable[[int, Protocol], VecEnv] | None = None
+    recall: Callable[[Sequence[int], Protocol], Sequence[VecEnv]] | None = None
     see: Pictures | None = None  # what makes a frame of the environment's own observation
 
 
@@ -58,8 +58,8 @@ def _make_atari(game: str, lanes: int, protocol: Protocol, training: bool) -> Ve
     return atari.make(lanes, game, protocol, training)
 
 
-def _recall_atari(game: str, lanes: int, protocol: Protocol) -> VecEnv:
-    return atari.make_recalling(lanes, game, protocol)
+def _recall_atari(game: str, teams: Sequence[int], protocol: Protocol) -> Sequence[VecEnv]:
+    return atari.make_recalling(teams, game, protocol)
 
 
 def _dmc(task: str, size: int = 100) -> Task:

@@ -130,7 +130,7 @@ class Workers:
         board.action[:] = due
 
     def _start(self, i: int) -> Child:
-        return Child(self._file, partial(Hand, self._make, self.spec, self.lanes, self._hands[i]))
+        return Child([self._file], partial(Hand, self._make, self.spec, self.lanes, self._hands[i]))
 
     def _ask(self, i: int, method: str, *arguments: Any) -> Any:
         child = self._children[i]

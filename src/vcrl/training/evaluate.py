@@ -4,7 +4,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -53,11 +53,27 @@ class Field(NamedTuple):
 
 
 @contextmanager
+def fields(plan: Plan, act: Callable[..., Any], teams: Sequence[int]) -> Iterator[list[Field]]:
+    """For each team so many lanes a seed, by the rules of evaluation."""
+    task, every = plan.task, [len(plan.seeds) * lanes for lanes in teams]
+    with ExitStack() as stack:
+        if task.recall:
+            envs = task.recall(every, plan.protocol)
+        else:
+            envs = [task.make(lanes, plan.protocol, False) for lanes in every]
+        for env in envs:
+            stack.callback(env.close)
+        yield [Field(plan, env, act) for env in envs]
+
+
+@contextmanager
 def field(plan: Plan, act: Callable[..., Any], lanes: int, training: bool = False) -> Iterator[Field]:
     """`lanes` lanes a seed, by the rules of evaluation, or of training where episodes must be the learner's."""
-    task, every = plan.task, len(plan.seeds) * lanes
-    recall = None if training else task.recall
-    env = recall(every, plan.protocol) if recall else task.make(every, plan.protocol, training)
+    if not training:
+        with fields(plan, act, [lanes]) as (ground,):
+            yield ground
+        return
+    env = plan.task.make(len(plan.seeds) * lanes, plan.protocol, True)
     try:
         yield Field(plan, env, act)
     finally:
@@ -93,25 +109,29 @@ def games(
     teams, rounds, lock = min(teams_of(plan), lanes), -(-episodes // lanes), threading.Lock()
     over = np.zeros((teams, rounds), int)
 
+    hands = [range(which, lanes, teams) for which in range(teams)]
+
     def team(which: int, choose: Callable[..., Any]) -> list[Played]:
-        mine, found = range(which, lanes, teams), list[Played]()
-        with field(plan, choose, len(mine)) as ground:
-            # The last round may be short of games: its lanes play some more, which nobody counts.
-            for round in range(rounds):
+        ground, found = grounds[which]._replace(act=choose), list[Played]()
+        # The last round may be short of games: its lanes play some more, which nobody counts.
+        for round in range(rounds):
 
-                def told(done: int, _: int, round: int = round) -> None:
-                    with lock:
-                        over[which, round] = done
-                        progress(int(over.sum()), rounds * lanes * count)
-
-                played = play(ground, state, [round * lanes + i for i in mine], progress=told)
-                found += itertools.chain(*played)
+            def told(done: int, _: int, round: int = round) -> None:
                 with lock:
-                    for text in ground.news():
-                        note(text)
+                    over[which, round] = done
+                    progress(int(over.sum()), rounds * lanes * count)
+
+            played = play(ground, state, [round * lanes + i for i in hands[which]], progress=told)
+            found += itertools.chain(*played)
+            with lock:
+                for text in ground.news():
+                    note(text)
         return found
 
-    found = sorted(itertools.chain(*side_by_side(team, teams, act)), key=lambda game: game.finished.episode)
+    with fields(plan, act, [len(hand) for hand in hands]) as grounds:
+        found = sorted(
+            itertools.chain(*side_by_side(team, teams, act)), key=lambda game: game.finished.episode
+        )
     return [[game for game in found if game.finished.seed == seed][:episodes] for seed in plan.seeds]
 
 
