@@ -179,6 +179,7 @@ def test_what_one_team_has_found_is_known_to_the_others(monkeypatch):
         for action in (2, 3, 4):
             env.step(np.full(env.lanes, action, np.int32), np.ones(env.lanes, bool))
     assert ((one.known, one.steps), (two.known, two.steps)) == ((0, 3), (6, 6))
+    assert (one.crew.played, two.crew.played) == (3, 0)
     one.close(), two.close()
 
 

@@ -88,7 +88,7 @@ class Crew:
     """
 
     def __init__(self, rom: str, states: int, rows: int, jobs: int, most: int, count: int):
-        self.news, self._files = list[str](), (os.dup(states), memory())
+        self.news, self.played, self._files = list[str](), 0, (os.dup(states), memory())
         self._jobs = Board(self._files[1], JOBS, jobs, create=True)
         self._who = np.zeros(rows, np.int64)  # whose emulator may stand in the state of each row
         self._build = partial(Explorer, rom, rows, jobs, most)
@@ -104,6 +104,7 @@ class Crew:
 
     def explore(self, at: np.ndarray, action: np.ndarray, new: np.ndarray) -> None:
         """The states to which these actions lead from those."""
+        self.played += len(new)
         who = evenly(self._who[at % len(self._who)], max(1, len(self._children)))
         self._do(at, action, new, who)
 
