@@ -11,6 +11,7 @@ and its stacks, once its input is ready; in transfer, which is the rest of choos
 actions back. What is left is resetting and counting.
 """
 
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -107,18 +108,18 @@ def measured(plan: Plan, state: Any, games: int, recall: bool) -> list[list[eval
 
 
 def compile_all(ground: evaluate.Field, state: Any) -> None:
-    """One look at every shape that the batch may have: all games of a seed end, or half of every seed's."""
+    """One look at every shape that the batch may have."""
     every = np.ones(ground.env.lanes, bool)
-    frame, lane = np.zeros((len(every), *ground.env.spec.frame), np.uint8), np.arange(len(every))
-    lane = lane.reshape(len(ground.plan.seeds), -1)
-    seen = set[tuple[int, ...]]()
-    for width in range(lane.shape[1], 0, -1):
-        for seeds in range(len(lane), 0, -1):
-            batch = evaluate.Batch(ground, state, frame)
-            batch.narrow(((lane // lane.shape[1] < seeds) & (lane % lane.shape[1] < width)).ravel())
-            if batch.lane.shape not in seen:
-                seen.add(batch.lane.shape)
-                batch.act(frame, every, np.zeros(len(every), np.int64))
+    frame = np.zeros((len(every), *ground.env.spec.frame), np.uint8)
+    lane = np.arange(len(every)).reshape(len(ground.plan.seeds), -1)
+    for seeds, width in itertools.product(*map(halves, lane.shape)):
+        batch = evaluate.Batch(ground, state, frame)
+        batch.narrow(np.isin(np.arange(len(every)), lane[:seeds, :width]))
+        batch.act(frame, every, np.zeros(len(every), np.int64))
+
+
+def halves(count: int) -> list[int]:
+    return [count] if count == 1 else [count, *halves(evaluate.half(count))]
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ the same at the same time.
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 import tyro
@@ -58,15 +59,14 @@ def main(options: Options) -> None:
     receipt = receipts.read(options.run, max(receipts.steps_in(options.run)))
     games = [game for game in receipt.games if not options.seeds or game.seed in options.seeds]
     hands, task = [games[which :: options.teams] for which in range(options.teams)], find(receipt.task)
-    if task.recall is None or not games:
-        sys.exit("there is nothing to recall: only games of Atari do, and of seeds that the run has")
+    protocol = PROTOCOLS["atari100k"]
+    if task.recall is None or receipt.protocol_hash != protocol.hash:
+        sys.exit(f"only games of Atari by {protocol.name} recall")
+    if len(games) < options.teams:
+        sys.exit(f"{len(games)} games for {options.teams} teams: fewer teams, or seeds that the run has")
     began = time.perf_counter()
-    envs = task.recall([len(hand) for hand in hands], PROTOCOLS["atari100k"])
-    teams = [
-        Team(env, hand, receipt.salt)
-        for env, hand in zip(envs, hands, strict=True)
-        if isinstance(env, RecallingEnv)
-    ]
+    envs = cast(Sequence[RecallingEnv], task.recall([len(hand) for hand in hands], protocol))
+    teams = [Team(env, hand, receipt.salt) for env, hand in zip(envs, hands, strict=True)]
     print(f"{len(games)} games of {task.name}, {options.teams} teams, {cores()} cores; ", end="")
     print(f"to begin {time.perf_counter() - began:.1f} s")
     print("up to tick  games left     steps  played  seconds  ms a tick")

@@ -183,7 +183,7 @@ def test_a_narrower_batch_changes_nothing(monkeypatch):
     for width, active in zip(player.widths, env.active, strict=True):
         assert active.reshape(2, 64).sum(axis=1).max() <= width
     monkeypatch.setattr(evaluate, "NARROWEST", 10**9)
-    monkeypatch.setattr(evaluate, "FEWEST", 10**9)
+    monkeypatch.setattr(evaluate, "WORTH", 1e99)
     wide, other, whole = played(plan, range(64))
     assert set(other.widths) == {64}
     assert [[g.finished for g in mine] for mine in narrow] == [[g.finished for g in mine] for mine in wide]
@@ -196,8 +196,9 @@ def test_a_narrower_batch_changes_nothing(monkeypatch):
     assert len(player.seen) < len(other.seen)
 
 
-def test_the_seed_with_most_games_left_decides():
+def test_the_seed_with_most_games_left_decides(monkeypatch):
     """One seed's games end at once and the other's take long: nothing of the latter may be lost."""
+    monkeypatch.setattr(evaluate, "WORTH", 0)
     long = {int(game_seed(EVAL_SALT, 5, e)): 5 + e // 8 for e in range(64)}
     plan = planned(games=lambda lanes: Games(lanes, lambda seed: long.get(seed, 1)))
     games, player, _ = played(plan, range(64))
@@ -207,15 +208,18 @@ def test_the_seed_with_most_games_left_decides():
     assert player.shapes == [(2, 64)] + [(1, 64)] * 7 + [(1, 32)] * 2 + [(1, 16)] * 2
 
 
-def test_seeds_whose_games_are_over_are_no_longer_shown():
-    """Those that go on keep their own state, and nobody can tell."""
+@pytest.mark.parametrize("worth", [0, 1e9])
+def test_seeds_whose_games_are_over_are_no_longer_shown(monkeypatch, worth):
+    """Where that is worth it. Those that go on keep their own state, and nobody can tell."""
+    monkeypatch.setattr(evaluate, "WORTH", worth)
     seeds = (3, 5, 6, 8, 9)
     long = {int(game_seed(EVAL_SALT, s, e)): n for s, n in ((5, 9), (8, 12), (9, 3)) for e in range(40)}
     plan, states = planned(seeds, lambda lanes: Games(lanes, lambda seed: long.get(seed, 1))), np.arange(5)
     player = Player()
     with field(plan, player, 40) as ground:
         found = play(ground, states, range(40))
-    assert player.shapes == [(5, 40)] + [(3, 40)] * 2 + [(2, 40)] * 6 + [(1, 40)] * 3
+    fewer = [(5, 40)] + [(3, 40)] * 2 + [(2, 40)] * 6 + [(1, 40)] * 3
+    assert player.shapes == ([(5, 40)] * 12 if worth else fewer)
     for i, seed in enumerate(seeds):
         alone, other, _ = played(
             planned((seed,), lambda lanes: Games(lanes, lambda s: long.get(s, 1))), range(40), i
@@ -329,6 +333,29 @@ def test_only_emulators_beside_a_gpu_play_in_teams(monkeypatch):
     assert set(teams().values()) == {1}
     monkeypatch.setattr(evaluate.jax, "default_backend", lambda: "gpu")
     assert teams() == {"pong": 2, "catch": 1, "reach": 1, "cartpole-swingup": 1}
+
+
+def test_what_was_built_is_closed_when_the_rest_cannot_be():
+    made = list[Games]()
+
+    def make(lanes):
+        if made:
+            raise ZeroDivisionError("one is enough")
+        made.append(Games(lanes))
+        return made[-1]
+
+    with pytest.raises(ZeroDivisionError), evaluate.fields(planned(games=make), Player(), [2, 2]):
+        raise AssertionError("nobody plays")
+    assert [games.closed for games in made] == [True]
+
+
+def test_nothing_is_made_narrower_once_all_games_are_over(monkeypatch):
+    asked, narrow = [], Batch.narrow
+    monkeypatch.setattr(
+        Batch, "narrow", lambda batch, active: asked.append(active.sum()) or narrow(batch, active)
+    )
+    played(planned(), range(20))
+    assert len(asked) > 3 and min(asked) > 0
 
 
 def test_when_a_team_fails_the_others_stop_and_its_error_is_told(monkeypatch):

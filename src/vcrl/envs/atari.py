@@ -83,10 +83,11 @@ def make(lanes: int, game: str, protocol: Protocol, training: bool) -> VecEnv:
     return spread(partial(AtariEnv, game=game, rules=_rules(protocol, training)), _spec(game), lanes)
 
 
-def make_recalling(teams: Sequence[int], game: str, protocol: Protocol) -> Sequence[VecEnv]:
-    """The same for the teams of an evaluation, with less work: lanes recall where any of them has been."""
+def make_recalling(teams: Sequence[int], game: str, protocol: Protocol) -> Sequence[VecEnv] | None:
+    """The same for the teams of an evaluation, with less work: lanes recall where any of them has been. None where the
+    protocol leaves that to chance."""
     if protocol.sticky:
-        return [make(lanes, game, protocol, False) for lanes in teams]
+        return None
     return recalling(game.replace("-", "_"), _rules(protocol, False), _spec(game), teams)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 Fields = Mapping[str, tuple[Any, tuple[int, ...]]]  # the kind of every array and the shape of its rows
 
-PAGE = 4096  # arrays begin on pages of their own: what nobody writes to takes no memory
+PAGE = 4096  # arrays begin on pages of their own
 
 
 class Board:
@@ -28,6 +28,7 @@ class Board:
             setattr(self, name, array)
 
     def __getattr__(self, name: str) -> np.ndarray:
+        # For the type checker, which cannot know their names.
         raise AttributeError(f"no array is called {name}")
 
 

@@ -1,4 +1,4 @@
-"""Emulators that explore for games which share a map (`recall.py`), in processes.
+"""Emulators that explore for games which share a map (`recall.py`), in processes where there are cores for them.
 
 States and pictures lie in memory that all share, so that any process can go on from any state, and all have the same
 to do at every step. One that dies is started again and does what it was asked to: no game needs to be played again.
@@ -15,7 +15,9 @@ from vcrl.envs.board import Board, Fields, memory
 from vcrl.envs.emulator import SIZE, Emulator, Rules
 from vcrl.envs.processes import PATIENCE, Child
 
-STATE = 3 * 4096  # bytes that a state may have: ALE's have 7,700
+STATE = (
+    3 * 4096
+)  # bytes that a state may have: ALE's have 7,700 to 8,300, and pages not written to take no memory
 
 STATES: Fields = {
     "state": (np.uint8, (STATE,)),
@@ -88,14 +90,19 @@ class Crew:
     """
 
     def __init__(self, rom: str, states: int, rows: int, jobs: int, most: int, count: int):
-        self.news, self.played, self._files = list[str](), 0, (os.dup(states), memory())
+        self._rom, self.news, self.played, self._files = rom, list[str](), 0, (os.dup(states), memory())
         self._jobs = Board(self._files[1], JOBS, jobs, create=True)
         self._who = np.zeros(rows, np.int64)  # whose emulator may stand in the state of each row
         self._build = partial(Explorer, rom, rows, jobs, most)
-        self._here = None if count else self._build(0, *self._files)
-        self._children = [self._child(i) for i in range(count)]
-        if not all([child.done() for child in self._children]):  # all are built side by side; now wait
-            raise UserError("a process of emulators ended before it began: its own message is above")
+        self._here, self._children = None if count else self._build(0, *self._files), list[Child]()
+        try:
+            for i in range(count):
+                self._children.append(self._child(i))
+            if not all([child.done() for child in self._children]):  # all are built side by side; now wait
+                raise UserError("a process of emulators ended before it began: its own message is above")
+        except BaseException:
+            self.close()
+            raise
 
     def begin(self, seeds: np.ndarray, new: np.ndarray) -> None:
         """The states in which the games of these seeds begin."""
@@ -135,8 +142,8 @@ class Crew:
             children[i] = self._child(i)
             if not (children[i].done() and children[i].go() and children[i].done(PATIENCE)):
                 raise UserError(
-                    "an emulator died or hung twice at the same step: what was saved is kept; "
-                    "run the same command again, and report this if it returns"
+                    f"an emulator of {self._rom} {children[i].end()}, and did so twice at the same step: what was "
+                    "saved is kept; run the same command again, and report this if it returns"
                 )
 
     def _child(self, i: int) -> Child:
@@ -147,8 +154,10 @@ def evenly(wish: np.ndarray, count: int) -> np.ndarray:
     """Who of `count` does what: whoever is wished for, unless others have less to do."""
     share = -(-len(wish) // count)
     order = np.argsort(wish, kind="stable")
-    sorted = wish[order]
-    turn = np.arange(len(wish)) - np.searchsorted(sorted, sorted)  # which of those who wish for the same one
+    ordered = wish[order]
+    turn = np.arange(len(wish)) - np.searchsorted(
+        ordered, ordered
+    )  # which of those who wish for the same one
     who, late = wish.copy(), order[turn >= share]
     room = share - np.minimum(np.bincount(wish, minlength=count), share)
     who[late] = np.repeat(np.arange(count), room)[: len(late)]

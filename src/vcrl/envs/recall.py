@@ -81,7 +81,8 @@ class Map:
 class RecallingEnv:
     """A `VecEnv` of games of Atari, by the rules of evaluation; `recalling` makes them.
 
-    What several have in common, in threads of their own, they look at and change one after the other.
+    Several have the map in common, in threads of their own, and take turns at it. What lies in a row needs no turn:
+    where one's own game stands, and what is promised to one, is nobody else's.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class RecallingEnv:
 
     def step(self, actions: np.ndarray, active: np.ndarray) -> Step:
         lanes = np.flatnonzero(active)
-        at, action = self._at[lanes], actions[lanes]
+        at, action = self._at[lanes], actions[lanes].astype(np.int64)
         with self._lock:
             to, paid = self.map.way(at, action)
             known = to >= 0
@@ -150,19 +151,11 @@ class RecallingEnv:
         frame[lanes] = self._board.frame[self.map.row(self._at[lanes])]
         return frame
 
-    def save(self) -> Arrays:
-        row, board = self.map.row(self._at), self._board
-        states = {name: getattr(board, name)[row] for name in STATES}
-        return {**states, "steps": self._steps.copy()}
+    def save(self) -> None:
+        """Nobody stops in the middle of an evaluation."""
 
     def load(self, arrays: Arrays) -> None:
-        with self._lock:
-            self._at[:] = -1
-            new = self.map.room(self.lanes)
-            for name in STATES:
-                getattr(self._board, name)[self.map.row(new)] = arrays[name]
-            self._at[:] = self.map.found(new, arrays["name"])
-        self._steps = arrays["steps"].copy()
+        raise NotImplementedError
 
     def close(self) -> None:
         self.crew.close()
@@ -172,12 +165,20 @@ def recalling(rom: str, rules: Rules, spec: EnvSpec, teams: Sequence[int]) -> li
     """Lanes for each of these teams, all of which share one map. Every team has processes of its own that explore."""
     assert isinstance(spec.actions, Discrete) and not rules.sticky and not rules.lives
     games, file, made, lock = sum(teams), memory(), list[RecallingEnv](), Lock()
-    map = Map(max(EACH * games, 2 * games + 1), spec.actions.n, games)
-    board = Board(file, STATES, map.rows, create=True)
-    for lanes in teams:
-        count = helpers(lanes)
-        crew = Crew(rom, file, map.rows, lanes, -(-lanes // (SHARE * max(1, count))), count)
-        first = sum(env.lanes for env in made)
-        made.append(RecallingEnv(spec, rules.horizon, map, slice(first, first + lanes), board, crew, lock))
-    os.close(file)
+    try:
+        map = Map(max(EACH * games, 2 * games + 1), spec.actions.n, games)
+        board = Board(file, STATES, map.rows, create=True)
+        for lanes in teams:
+            count = helpers(lanes)
+            crew = Crew(rom, file, map.rows, lanes, -(-lanes // (SHARE * max(1, count))), count)
+            first = sum(env.lanes for env in made)
+            made.append(
+                RecallingEnv(spec, rules.horizon, map, slice(first, first + lanes), board, crew, lock)
+            )
+    except BaseException:
+        for env in made:
+            env.close()
+        raise
+    finally:
+        os.close(file)  # every crew has it, too
     return made

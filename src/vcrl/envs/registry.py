@@ -24,8 +24,8 @@ class Task:
 
     `make` takes the number of lanes, the protocol, and whether it is for training: a protocol may end the learner's
     episodes earlier than the game. `recall`, where it is there, makes the lanes of an evaluation's teams, which give
-    what those of `make` would, with less work. `random_score` and `reference_score` stand for 0 and 1. Where pictures
-    are rendered for the purpose, `sized` gives the same task with pictures of another size.
+    what those of `make` would, with less work, or None. `random_score` and `reference_score` stand for 0 and 1. Where
+    pictures are rendered for the purpose, `sized` gives the same task with pictures of another size.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Task:
     random_score: float | None = None  # of uniformly random actions
     reference_score: float | None = None  # the best possible, or a human's
     sized: Callable[[int], "Task"] | None = None
-    recall: Callable[[Sequence[int], Protocol], Sequence[VecEnv]] | None = None
+    recall: Callable[[Sequence[int], Protocol], Sequence[VecEnv] | None] | None = None
     see: Pictures | None = None  # what makes a frame of the environment's own observation
 
 
@@ -58,7 +58,7 @@ def _make_atari(game: str, lanes: int, protocol: Protocol, training: bool) -> Ve
     return atari.make(lanes, game, protocol, training)
 
 
-def _recall_atari(game: str, teams: Sequence[int], protocol: Protocol) -> Sequence[VecEnv]:
+def _recall_atari(game: str, teams: Sequence[int], protocol: Protocol) -> Sequence[VecEnv] | None:
     return atari.make_recalling(teams, game, protocol)
 
 

@@ -45,9 +45,15 @@ class Workers:
         self._from_seed = np.ones(lanes, bool)
         self._seeds = np.zeros(lanes, np.uint64)
         self._log = ActionLog(lanes, spec.actions)
-        self._children = [self._start(i) for i in range(count)]
-        for i in range(count):
-            self._must(i, self._children[i].done())  # all are built side by side; now wait
+        self._children = list[Child]()
+        try:
+            for i in range(count):
+                self._children.append(self._start(i))
+            for i in range(count):
+                self._must(i, self._children[i].done())  # all are built side by side; now wait
+        except BaseException:
+            self.close()
+            raise
 
     def reset(self, which: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         self._log.clear(which)

@@ -20,8 +20,8 @@ from vcrl.training.plan import Plan
 
 T = TypeVar("T")
 
-NARROWEST = 16  # fewer games of each seed, or FEWEST in all, are no batch: showing less would gain nothing
-FEWEST = 64
+NARROWEST = 16  # a batch of fewer games of each seed would gain nothing
+WORTH = 1e6  # bytes of pictures that are shown, from which on it pays to compile for fewer seeds
 
 
 class Trajectory(NamedTuple):
@@ -55,14 +55,12 @@ class Field(NamedTuple):
 @contextmanager
 def fields(plan: Plan, act: Callable[..., Any], teams: Sequence[int]) -> Iterator[list[Field]]:
     """For each team so many lanes a seed, by the rules of evaluation."""
-    task, every = plan.task, [len(plan.seeds) * lanes for lanes in teams]
+    task, every, envs = plan.task, [len(plan.seeds) * lanes for lanes in teams], list[VecEnv]()
     with ExitStack() as stack:
-        if task.recall:
-            envs = task.recall(every, plan.protocol)
-        else:
-            envs = [task.make(lanes, plan.protocol, False) for lanes in every]
-        for env in envs:
+        together = task.recall(every, plan.protocol) if task.recall else None
+        for env in together or (task.make(lanes, plan.protocol, False) for lanes in every):
             stack.callback(env.close)
+            envs.append(env)
         yield [Field(plan, env, act) for env in envs]
 
 
@@ -210,7 +208,8 @@ def play(
         active = active & ~came.over & (length < limit)
         if active.sum() < before:
             progress(env.lanes - int(active.sum()), env.lanes)
-            batch.narrow(active)
+            if active.any():
+                batch.narrow(active)
     actions = np.stack(taken)
 
     found: list[list[Played]] = [[] for _ in plan.seeds]
@@ -235,7 +234,7 @@ class Batch:
         shape, stack = frame.shape[1:], plan.config.observation.stack
         self.lane = np.arange(len(frame)).reshape(len(plan.seeds), -1)  # which lane each place shows
         self.obs = jnp.zeros((*self.lane.shape, *shape[:-1], shape[-1] * stack), jnp.uint8)
-        self.lanes, self.tick = len(frame), 0
+        self.lanes, self.tick, self.worth = len(frame), 0, frame.nbytes > WORTH
 
     def act(self, frame: np.ndarray, first: np.ndarray, episode: np.ndarray) -> np.ndarray:
         """The action of every lane after its newest frame; of lanes no longer shown, 0."""
@@ -251,13 +250,13 @@ class Batch:
         return action
 
     def narrow(self, active: np.ndarray) -> None:
-        """Halve the games of each seed once half would do for the one with most games left, and the seeds once half
-        of them have any left. Few shapes are met that way, and each is compiled once."""
+        """Halve the games of each seed once half would do for the one with most games left, and the seeds once half of
+        them have any left. A shape is compiled once, and few are met that way, whatever ends first."""
         left, (seeds, width) = active[self.lane].sum(axis=1), self.lane.shape
-        while left.max() <= _half(width) >= NARROWEST and width > 1:
-            width = _half(width)
-        while (left > 0).sum() <= _half(seeds) and seeds > 1 and seeds * width > FEWEST:
-            seeds = _half(seeds)
+        while left.max() <= half(width) >= NARROWEST:
+            width = half(width)
+        while self.worth and seeds > 1 and (left > 0).sum() <= half(seeds):
+            seeds = half(seeds)
         if seeds < len(self.lane):
             # Those with most games left come first, then all in their order.
             shown = np.sort(np.argsort(-left, kind="stable")[:seeds])
@@ -269,7 +268,7 @@ class Batch:
             self.obs = _keep(self.obs, place)
 
 
-def _half(count: int) -> int:
+def half(count: int) -> int:
     return -(-count // 2)
 
 

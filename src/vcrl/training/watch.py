@@ -196,7 +196,7 @@ class Watch:
 
     def evaluate(self, training: Training) -> dict[str, float]:
         """Score every seed by the protocol; the games go to the log, their means come back."""
-        episodes, state = self.plan.protocol.eval_episodes, training.trusted()
+        episodes, state = self.plan.protocol.eval_episodes, self.engine.lifted.bare(training.trusted())
         found = evaluate.games(
             self.plan,
             self.play,
