@@ -17,7 +17,7 @@ from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Box, EnvSpec
 from vcrl.core.types import Row, now
 from vcrl.methods.continuous import FAMILY
-from vcrl.nets import encoders, kernels, products
+from vcrl.nets import encoders, products, tiles
 from vcrl.replay import Replay
 from vcrl.training.engine import engine_of
 from vcrl.training.lift import lift, no_row, packed
@@ -143,7 +143,7 @@ def test_halves_and_kernels_move_what_is_learned_by_rounding(monkeypatch):
     found = []
     for gpu in (False, True):
         monkeypatch.setattr(sac, "alone", lambda config, gpu=gpu: gpu)
-        monkeypatch.setattr(kernels, "available", lambda gpu=gpu: gpu)
+        monkeypatch.setattr(tiles, "available", lambda gpu=gpu: gpu)
         monkeypatch.setattr(products, "_halved", lambda weight, x, gpu=gpu: gpu)
         made = agent("vcr")
         shapes = jax.eval_shape(made.init, jnp.asarray(0))
