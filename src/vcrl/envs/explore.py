@@ -13,7 +13,7 @@ import numpy as np
 from vcrl.core.errors import UserError
 from vcrl.envs.board import Board, Fields, memory
 from vcrl.envs.emulator import SIZE, Emulator, Rules
-from vcrl.envs.processes import PATIENCE, Child
+from vcrl.envs.processes import PATIENCE, Child, close
 
 STATE = (
     3 * 4096
@@ -116,10 +116,7 @@ class Crew:
         self._do(at, action, new, who)
 
     def close(self) -> None:
-        for child in self._children:
-            child.hang_up()  # all at once
-        for child in self._children:
-            child.gone()
+        close(self._children)
         self._children = []
         for file in self._files:
             os.close(file)

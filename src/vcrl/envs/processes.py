@@ -110,6 +110,13 @@ class Child:
         return True
 
 
+def close(children: Sequence[Child]) -> None:
+    for child in children:
+        child.hang_up()  # all at once
+    for child in children:
+        child.gone()
+
+
 def serve(files: Sequence[int]) -> None:
     """The other side: build, and do what is asked until the pipe closes."""
     into, out = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")

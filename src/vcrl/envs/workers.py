@@ -16,7 +16,7 @@ from vcrl.core.spec import EnvSpec
 from vcrl.envs.actions import ActionLog, action_type
 from vcrl.envs.base import Arrays, Step, VecEnv
 from vcrl.envs.board import Board, Fields, memory
-from vcrl.envs.processes import PATIENCE, Child, helpers
+from vcrl.envs.processes import PATIENCE, Child, close, helpers
 
 
 def spread(make: Callable[[int], VecEnv], spec: EnvSpec, lanes: int) -> VecEnv:
@@ -89,10 +89,7 @@ class Workers:
             self._ask(i, "load", {name: array[lanes] for name, array in arrays.items()})
 
     def close(self) -> None:
-        for child in self._children:
-            child.hang_up()  # all at once
-        for child in self._children:
-            child.gone()
+        close(self._children)
         self._children = []
         if self._file >= 0:
             os.close(self._file)
