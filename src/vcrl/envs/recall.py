@@ -155,7 +155,7 @@ class RecallingEnv:
         """Nobody stops in the middle of an evaluation."""
 
     def load(self, arrays: Arrays) -> None:
-        raise NotImplementedError
+        raise ValueError("games that recall have no saved state; play their actions again instead")
 
     def close(self) -> None:
         self.crew.close()
