@@ -53,7 +53,8 @@ class Agent(NamedTuple):
     )
     learn_start: int
     updates_per_step: int
-    alone: bool = False  # seeds learn one after the other: a single one fills an accelerator
+    alone: bool = False  # seeds learn one after the other
+    large: bool = False  # products are so large that a search for the best kernel pays
     # The same arguments -> state: what is done behind every so many updates; told of in the state's `seldom`.
     rarely: tuple[int, Callable[[Any, Any, Clock, Array], Any]] | None = None
 

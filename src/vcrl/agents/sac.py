@@ -31,6 +31,7 @@ from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Box, EnvSpec
 from vcrl.core.types import Clock, Metrics
 from vcrl.methods.configs import SACConfig
+from vcrl.nets import tiles
 from vcrl.nets.augment import centre
 from vcrl.nets.control import Actor, Decoder, Likeness, Trunk, TwinQ, VectorEncoder
 from vcrl.nets.encoders import LAYERS, Encoder, state_shape
@@ -87,6 +88,7 @@ def make_sac(config: SACConfig, spec: EnvSpec, protocol: Protocol) -> Agent:
         learn_start=config.learn_start,
         updates_per_step=config.updates_per_step,
         alone=alone(config),
+        large=halves(config),
         rarely=(config.target.every, partial(rarely, setup)),
     )
 
@@ -112,12 +114,17 @@ def descents(config: SACConfig) -> dict[str, Descent]:
     }
 
 
-def alone(config: SACConfig) -> bool:
-    """Whether seeds learn one after the other: with an image of 84 pixels and 64 filters, one fills a GPU by itself.
-
-    There a seed takes half the time, gradients by the library's convolutions. On a CPU such a loop is six times slower.
-    """
+def halves(config: SACConfig) -> bool:
+    """Whether images are seen in half precision: hundreds of 84 pixels with up to 64 filters, on a GPU."""
     return config.encoder != "small" and jax.default_backend() == "gpu"
+
+
+def alone(config: SACConfig) -> bool:
+    """Whether seeds learn one after the other: on a GPU that has to do without kernels for all of them at once.
+
+    The library's convolutions are fast for one seed, which fills a GPU by itself, and 20 times slower under a vmap.
+    """
+    return halves(config) and not tiles.available()
 
 
 def init(setup: Setup, seed: Int[Array, ""]) -> SACState:
@@ -129,7 +136,7 @@ def init(setup: Setup, seed: Int[Array, ""]) -> SACState:
     inputs, terms, size = shape[0] * shape[1] * shape[2], config.terms, config.width
     k = jax.random.split(key(seed, Stream.INIT, 0), 11)
     heads = (size, config.projection, size)
-    convs = Encoder.make(k[0], image[2], layers, False, config.init, alone=alone(config))
+    convs = Encoder.make(k[0], image[2], layers, False, config.init, halves=halves(config))
     online = SACNets(
         VectorEncoder(convs, Trunk.make(k[1], inputs, size, config.tanh)),
         TwinQ.make(k[2], size, setup.actions, config.hidden),

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vcrl.nets.augment import Drawn
+from vcrl.nets.augment import Drawn, shown
 from vcrl.nets.encoders import Encoder, Layers, state_shape
+from vcrl.nets.half import in_halves, layers
 from vcrl.nets.layers import MLP, Conv, Linear
+from vcrl.nets.long_sums import product
 from vcrl.nets.norms import LayerNorm
-from vcrl.nets.products import linear
 
 LOG_STD = (-10.0, 2.0)  # of the policy, before it is squashed
 
@@ -29,8 +30,13 @@ class Trunk(eqx.Module):
 
     def __call__(self, seen: Float[Array, "B h w c"]) -> Float[Array, "B D"]:
         flat = seen.reshape(len(seen), -1)
-        # Halves are read as they are.
-        out = self.norm(self.linear(flat, linear) if flat.dtype == jnp.float16 else self.linear(flat))
+        if flat.dtype == jnp.float16:  # which are read as they are
+            return self.behind(product(self.linear.weight, flat))
+        return self.behind(flat @ self.linear.weight)
+
+    def behind(self, sums: Float[Array, "B D"]) -> Float[Array, "B D"]:
+        """What is left to do when the linear layer's product is there."""
+        out = self.norm(sums + jnp.broadcast_to(self.linear.bias, sums.shape))
         return jnp.tanh(out) if self.tanh else out
 
 
@@ -41,7 +47,17 @@ class VectorEncoder(eqx.Module):
     trunk: Trunk
 
     def __call__(self, image: Float[Array, "B H W C"] | Drawn) -> Float[Array, "B D"]:
-        return self.trunk(self.convs(image))
+        if not self.convs.halves or self.convs.renormalised:
+            return self.trunk(self.convs(image))
+
+        def sums(nets: tuple[Encoder, Array], image: Float[Array, "B H W C"]) -> Float[Array, "B D"]:
+            seen = layers(nets[0].convs, image)
+            return product(nets[1], seen.reshape(len(seen), -1))
+
+        # What comes back to so few numbers is of another size than what comes back to a picture.
+        return self.trunk.behind(
+            in_halves(sums, (self.convs, self.trunk.linear.weight), shown(image), most=16.0)
+        )
 
     def without_gradient(self, image: Float[Array, "B H W C"] | Drawn) -> Float[Array, "B D"]:
         """The same where no gradient is wanted."""

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vcrl.nets import first_layers, kernels, tiles
+from vcrl.nets import first_layers, half, kernels, tiles
 from vcrl.nets.augment import Drawn, picture, shown
 from vcrl.nets.convolutions import widened
-from vcrl.nets.half import convolve, in_halves
+from vcrl.nets.half import in_halves
 from vcrl.nets.layers import Conv, pads
 from vcrl.nets.norms import renormalise
 
@@ -42,7 +42,7 @@ class Encoder(eqx.Module):
 
     convs: tuple[Conv, ...]
     renormalised: bool = eqx.field(static=True, default=True)
-    alone: bool = eqx.field(static=True, default=False)  # one seed at a time, in half precision
+    halves: bool = eqx.field(static=True, default=False)  # in half precision: for hundreds of images
 
     @staticmethod
     def make(
@@ -51,7 +51,7 @@ class Encoder(eqx.Module):
         layers: Layers,
         renormalised: bool = True,
         init: str = "torch",
-        alone: bool = False,
+        halves: bool = False,
     ) -> "Encoder":
         convs: list[Conv] = []
         for k, (outputs, size, stride, *padding) in zip(
@@ -59,11 +59,11 @@ class Encoder(eqx.Module):
         ):
             convs.append(Conv.make(k, channels, outputs, size, stride, *(padding or [0]), init=init))
             channels = outputs
-        return Encoder(tuple(convs), renormalised, alone)
+        return Encoder(tuple(convs), renormalised, halves)
 
     def __call__(self, obs: Float[Array, "B H W C"] | Drawn) -> Float[Array, "B h w c"]:
         obs = shown(obs)
-        return in_halves(convolved, self, obs) if self.alone else self.glance(obs)
+        return in_halves(convolved, self, obs) if self.halves else self.glance(obs)
 
     def glance(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
         """The same for all seeds at once, even if they learn one by one: for few images, as in acting."""
@@ -73,7 +73,7 @@ class Encoder(eqx.Module):
 
     def without_gradient(self, obs: Float[Array, "B H W C"] | Drawn) -> Float[Array, "B h w c"]:
         """The same where no gradient is wanted; of a seed that learns alone as the halves they come as."""
-        states = self(obs) if not self.alone or self.renormalised else _in_halves(self, obs)
+        states = self(obs) if not self.halves or self.renormalised else _in_halves(self, obs)
         return jax.lax.stop_gradient(states)
 
     def look(self, draws: Sequence[Drawn]) -> list[Float[Array, "B h w c"]]:
@@ -138,24 +138,18 @@ def _in_halves(encoder: Encoder, obs: Float[Array, "B H W C"] | Drawn) -> Float[
     first, *rest = encoder.convs
     fits = tiles.available() and first.padding == 0 and first_layers.fit_cropped(first.weight)
     if not (fits and isinstance(obs, Drawn) and obs.crop is not None):
-        return _layers(encoder.convs, shown(obs).astype(jnp.float16))
+        return half.layers(encoder.convs, shown(obs).astype(jnp.float16))
     assert obs.top is not None and obs.left is not None, "a square without a corner"
     drawn = obs.obs, obs.top, obs.left, obs.light
-    return _layers(
+    return half.layers(
         rest, first_layers.convolve_cropped(first.stride, first.weight, first.bias, *drawn, crop=obs.crop)
     )
 
 
 def convolved(encoder: Encoder, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
     """What calling the encoder gives, as precise between the layers as `obs` is."""
-    obs = _layers(encoder.convs, obs).astype(jnp.float32)
+    obs = half.layers(encoder.convs, obs).astype(jnp.float32)
     return renormalise(obs) if encoder.renormalised else obs
-
-
-def _layers(convs: Sequence[Conv], obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
-    for conv in convs:
-        obs = convolve(conv, obs)
-    return obs
 
 
 def state_shape(frame: tuple[int, int, int], layers: Layers) -> tuple[int, int, int] | None:

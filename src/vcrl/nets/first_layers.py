@@ -8,9 +8,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float, Int, UInt8
 
-from vcrl.nets.kernels import fit_open
 from vcrl.nets.products import half
-from vcrl.nets.tiles import LEAST, Tiles, Window, relu, run, store, triton
+from vcrl.nets.tiles import LEAST, MOST, Tiles, Window, power, relu, run, store, triton
 
 SHIFTED, CROPPED = Tiles(64, 2), Tiles(128, 4, 2)
 
@@ -127,7 +126,8 @@ def fit_shifted(weight: Float[Array, "k k I O"]) -> bool:
 
 def fit_cropped(weight: Float[Array, "k k I O"]) -> bool:
     """Whether `convolve_cropped` can be asked: outputs that are a power of two."""
-    return fit_open(weight.shape[-1])
+    outputs = weight.shape[-1]
+    return LEAST <= outputs == power(outputs, MOST)
 
 
 def _as_halves(byte: Array) -> Array:

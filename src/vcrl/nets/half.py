@@ -1,10 +1,10 @@
-"""Convolutions in half precision, for the batches of one seed that fill a GPU: forward by kernels, back by the library.
+"""Convolutions in half precision, for batches of hundreds of images: both ways by kernels, where there are some.
 
 What a TF32 product would round to ten bits as it reads it is stored with those ten bits, at half the traffic and twice
 the speed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,15 +21,23 @@ from vcrl.nets.products import END, cut_off, scale_of
 WIDE = 8  # channels that tensor cores take at once
 
 
-def convolve(conv: Conv, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
-    """ReLU of a convolution. Factors and result are as precise as `x` is, sums are float32.
+def layers(convs: Sequence[Conv], x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
+    """ReLU of one convolution after the other. Factors and results are as precise as `x` is, sums are float32.
 
     Images come in the form that both directions want them in: nine channels and a stride are folded to 36 without one,
     and those filled up to 40, or to 48 for a kernel.
     """
-    x, weight, stride = conv.dense(x, grow=True)
-    weight, x = widened(weight, x, tiles.LEAST if _by_kernel(x) else WIDE)
-    return _convolve(stride, weight, conv.bias, x)
+    while convs:
+        first, *rest = convs
+        x, weight, stride = first.dense(x, grow=True)
+        weight, x = widened(weight, x, tiles.LEAST if _by_kernel(x) else WIDE)
+        # What comes behind it reads its result as it is, up to one for which that has to be padded or folded.
+        plain = next((i for i, conv in enumerate(rest) if conv.padding or conv.stride > 1), len(rest))
+        weights = (weight, *(conv.weight for conv in rest[:plain]))
+        biases = tuple(conv.bias for conv in convs[: plain + 1])
+        x = _chain((stride,) + (1,) * plain, weights, biases, x)
+        convs = rest[plain:]
+    return x
 
 
 def _by_kernel(x: Array) -> bool:
@@ -38,40 +46,64 @@ def _by_kernel(x: Array) -> bool:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _convolve(stride: int, weight: Array, bias: Array, x: Array) -> Array:
-    if _by_kernel(x) and kernels.fit(weight):
-        return kernels.convolve(stride, weight, x, bias=bias)
-    out = by_library(stride, weight, x).astype(jnp.float32) + bias[None, None, None]
-    return jnp.minimum(jax.nn.relu(out), END).astype(x.dtype)
+def _chain(
+    strides: tuple[int, ...], weights: tuple[Array, ...], biases: tuple[Array, ...], x: Array
+) -> Array:
+    return _forward(strides, weights, biases, x)[0]
 
 
-def _forward(stride: int, weight: Array, bias: Array, x: Array) -> tuple[Any, Any]:
-    out = _convolve(stride, weight, bias, x)
-    return out, (weight, x, out)
+def _forward(
+    strides: tuple[int, ...], weights: tuple[Array, ...], biases: tuple[Array, ...], x: Array
+) -> tuple[Array, Any]:
+    seen = [x]
+    for stride, weight, bias in zip(strides, weights, biases, strict=True):
+        x = seen[-1]
+        if _by_kernel(x) and kernels.fit(weight):
+            seen.append(kernels.convolve(stride, weight, x, bias=bias))
+        else:
+            out = by_library(stride, weight, x).astype(jnp.float32) + bias[None, None, None]
+            seen.append(jnp.minimum(jax.nn.relu(out), END).astype(x.dtype))
+    return seen[-1], (weights, seen)
 
 
-def _backward(stride: int, kept: tuple[Array, Array, Array], gradient: Array) -> tuple[Array, Array, Array]:
-    """By the result alone, which is kept for the next layer anyway: where it is 0, nothing flows."""
-    weight, x, out = kept
-    if _by_kernel(x) and kernels.fit_open(out.shape[-1]):
-        gradient, by_bias = kernels.open_only(out, gradient)
-    else:
-        gradient = jnp.where(out > 0, gradient, jnp.zeros_like(gradient))
-        (by_bias,) = totals(gradient.astype(jnp.float32))
-    _, pull = jax.vjp(partial(by_library, stride), weight, x)
-    weight, before = pull(gradient)
-    return weight, by_bias, before
+def _backward(strides: tuple[int, ...], kept: Any, gradient: Array) -> tuple[Any, Any, Array]:
+    """By the results, which are kept for the next layer anyway: where one is 0, nothing flows."""
+    weights, seen = kept
+    gradient, total = _open(seen[-1], gradient)
+    by_weight, by_bias = list[Array](), list[Array]()
+    for i, (stride, weight, x) in reversed([*enumerate(zip(strides, weights, seen, strict=False))]):
+        by_bias.append(total)
+        if _by_kernel(x) and kernels.fit(weight):
+            by_weight.append(kernels.by_weight(stride, len(weight), x, gradient))
+            turned, spread = kernels.way_back(stride, weight, x.shape, gradient)
+            if i:
+                gradient, total = kernels.convolve_back(turned, spread, x)
+            else:
+                gradient = kernels.convolve(1, turned, spread, border=len(weight) - 1).astype(x.dtype)
+        else:
+            _, pull = jax.vjp(partial(by_library, stride), weight, x)
+            slope, gradient = pull(gradient)
+            by_weight.append(slope)
+            if i:
+                gradient, total = _open(x, gradient)
+    return tuple(reversed(by_weight)), tuple(reversed(by_bias)), gradient
 
 
-_convolve.defvjp(_forward, _backward)
+def _open(out: Float[Array, "*n O"], gradient: Float[Array, "*n O"]) -> tuple[Array, Array]:
+    """A gradient on its way back through a ReLU whose results are known, and what it adds up to as float32."""
+    gradient = jnp.where(out > 0, gradient, jnp.zeros_like(gradient))
+    return gradient, totals(gradient.astype(jnp.float32))[0]
 
 
-def in_halves(function: Callable[[Any, Array], Array], nets: Any, obs: Array) -> Array:
+_chain.defvjp(_forward, _backward)
+
+
+def in_halves(function: Callable[[Any, Array], Array], nets: Any, obs: Array, most: float = 2.0**-6) -> Array:
     """A function of nets and images with the images as halves; its gradient with respect to the nets is scaled.
 
     The range of a half is smaller than that of float32, so the gradient comes in multiplied by a power of two and goes
-    out divided by it: its largest number at 2^-6, far from where a sum over a batch ends (2^16) and from where bits get
-    lost (2^-14).
+    out divided by it: its largest number at `most`. That of a picture is to be far from where its sums end (2^16) and
+    from where bits get lost (2^-14).
     """
 
     @jax.custom_vjp
@@ -82,7 +114,7 @@ def in_halves(function: Callable[[Any, Array], Array], nets: Any, obs: Array) ->
         return jax.vjp(function, nets, obs.astype(jnp.float16))
 
     def backward(pull: Any, gradient: Array) -> Any:
-        scale = scale_of(gradient, 2.0**-6)
+        scale = scale_of(gradient, most)
         return jax.tree.map(lambda x: cut_off(x.astype(jnp.float32)) * scale, pull(gradient / scale))
 
     halved.defvjp(forward, backward)

@@ -14,10 +14,10 @@ from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
 
 from vcrl.nets.products import half
-from vcrl.nets.tiles import LEAST, MOST, Tiles, Window, piece, power, relu, run, store, triton, where
+from vcrl.nets.tiles import LEAST, MOST, Tiles, Window, piece, power, relu, run, shut, store, triton, where
 
 FEW = 4_000  # places, below which smaller tiles keep more processors busy
-MANY, SUMMING, OPEN = Tiles(128), Tiles(32), Tiles(128)
+MANY, SUMMING, WEIGHING = Tiles(128), Tiles(32), Tiles(32, 4, 4)
 LITTLE = 1e-30  # what is smaller counts as so large
 FAR = 2.0**12  # where the largest gradient of an image lies among halves; sums are float32
 
@@ -37,18 +37,27 @@ def _forward(stride: int, weight: Array, x: Array) -> tuple[Array, tuple[Array, 
 
 def _backward(stride: int, kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     weight, x = kept
-    size, none = len(weight), (0, 0, 0)
     largest = jnp.max(jnp.abs(gradient), (1, 2, 3))
-    # The way back is a convolution, too: between strides, and where windows never began, the gradient is zero.
-    sides = zip(x.shape[1:3], gradient.shape[1:3], strict=True)
-    left = [(0, n - (m - 1) * stride - size, stride - 1) for n, m in sides]
-    spread = lax.pad(gradient, jnp.zeros((), gradient.dtype), [none, *left, none])
-    turned = weight[::-1, ::-1].transpose(0, 1, 3, 2)
-    by_x = convolve(1, turned, spread, border=size - 1, largest=largest)
-    return by_weight(stride, size, x, gradient, largest), by_x
+    turned, spread = way_back(stride, weight, x.shape, gradient)
+    by_x = convolve(1, turned, spread, border=len(weight) - 1, largest=largest)
+    return by_weight(stride, len(weight), x, gradient, largest), by_x
 
 
 convolution.defvjp(_forward, _backward)
+
+
+def way_back(
+    stride: int, weight: Float[Array, "k k I O"], images: tuple[int, ...], gradient: Float[Array, "B h w O"]
+) -> tuple[Float[Array, "k k O I"], Float[Array, "B H W O"]]:
+    """The way back to the images is a convolution, too, with a border: its weight, and what it looks at.
+
+    Between strides, and where windows never began, the gradient is zero.
+    """
+    size, none = len(weight), (0, 0, 0)
+    sides = zip(images[1:3], gradient.shape[1:3], strict=True)
+    left = [(0, n - (m - 1) * stride - size, stride - 1) for n, m in sides]
+    spread = lax.pad(gradient, jnp.zeros((), gradient.dtype), [none, *left, none])
+    return weight[::-1, ::-1].transpose(0, 1, 3, 2), spread
 
 
 def convolve(
@@ -68,32 +77,74 @@ def convolve(
     """
     window, outputs = Window.over(x, len(weight), stride, border), weight.shape[-1]
     tiles = tiles or (Tiles() if window.count < FEW else MANY)
-    wide, (length, pieces) = power(outputs, MOST), window.pieces
 
     def kernel(x_ref: Any, weight_ref: Any, *refs: Any) -> None:
-        place = pl.program_id(0) * tiles.places + jnp.arange(tiles.places)
-        mine = pl.ds(pl.program_id(1) * wide, wide)
-        image, row, column = window.corner(jnp.minimum(place, window.count - 1))
-        start = ((image * window.height + row) * window.width + column) * window.channels
-        size = None if largest is None else _scale(triton.load(refs[0].at[image]))[:, None]
-
-        def add(i: Array, total: Array) -> Array:
-            at, inside = piece(window, row, column, i)
-            part = triton.load(x_ref.at[start[:, None] + at[None]], **where(inside, length, x.dtype))
-            part = part if size is None else (part / size).astype(jnp.float16)
-            return total + triton.dot(part, triton.load(weight_ref.at[pl.ds(i * length, length), mine]))
-
-        total = lax.fori_loop(0, pieces, add, jnp.zeros((tiles.places, wide), jnp.float32))
-        total = total if size is None else total * size
+        place, mine, total = _sums(window, tiles, x_ref, weight_ref, None if largest is None else refs[0])
         if bias is not None:
             total = relu(total + triton.load(refs[-2].at[mine])[None])
         store(refs[-1], place, mine, total)
 
     out = jax.ShapeDtypeStruct((window.count, outputs), jnp.float32 if bias is None else jnp.float16)
-    grid = (pl.cdiv(window.count, tiles.places), outputs // wide)
     more = (array for array in (largest, bias) if array is not None)
-    factors = (x.reshape(-1), half(weight).reshape(-1, outputs), *more)
-    return run(kernel, out, grid, tiles, *factors).reshape(window.batch, *window.places, outputs)
+    found = run(kernel, out, _grid(window, outputs, tiles), tiles, *_factors(weight, x), *more)
+    return found.reshape(window.batch, *window.places, outputs)
+
+
+def convolve_back(
+    weight: Float[Array, "k k O I"],
+    gradient: Float[Array, "B h w O"],
+    seen: Float[Array, "B H W I"],
+    tiles: Tiles = MANY,
+) -> tuple[Float[Array, "B H W I"], Float[Array, " I"]]:
+    """What `way_back` asks for, of a gradient in halves, and on through the ReLU that made what was `seen`, as halves.
+
+    With what that adds up to over all places, as float32: the gradient of the bias before the ReLU.
+    """
+    window, outputs = Window.over(gradient, len(weight), 1, len(weight) - 1), weight.shape[-1]
+    grid = _grid(window, outputs, tiles)
+
+    def kernel(x_ref: Any, weight_ref: Any, seen_ref: Any, out_ref: Any, sum_ref: Any) -> None:
+        place, mine, total = _sums(window, tiles, x_ref, weight_ref)
+        at = place[:, None] * outputs + (mine.start + jnp.arange(mine.size))[None]
+        inside = where(place < window.count, mine.size, seen.dtype)  # beyond the last place nothing was seen
+        total = shut(total, triton.load(seen_ref.at[at], **inside))
+        store(out_ref, place, mine, total)
+        triton.store(sum_ref.at[pl.program_id(0), mine], jnp.sum(total, axis=0))
+
+    through = jax.ShapeDtypeStruct((window.count, outputs), jnp.float16)
+    sums = jax.ShapeDtypeStruct((grid[0], outputs), jnp.float32)
+    factors = (*_factors(weight, gradient), seen.reshape(-1))
+    through, sums = run(kernel, (through, sums), grid, tiles, *factors)
+    return through.reshape(seen.shape), jnp.sum(sums, axis=0)
+
+
+def _grid(window: Window, outputs: int, tiles: Tiles) -> tuple[int, int]:
+    return pl.cdiv(window.count, tiles.places), outputs // power(outputs, MOST)
+
+
+def _factors(weight: Array, x: Array) -> tuple[Array, Array]:
+    return x.reshape(-1), half(weight).reshape(-1, weight.shape[-1])
+
+
+def _sums(
+    window: Window, tiles: Tiles, x_ref: Any, weight_ref: Any, largest_ref: Any = None
+) -> tuple[Array, Any, Array]:
+    """The places and outputs that a program of a convolution is about, and its sums for them."""
+    wide, (length, pieces) = power(weight_ref.shape[-1], MOST), window.pieces
+    place = pl.program_id(0) * tiles.places + jnp.arange(tiles.places)
+    mine = pl.ds(pl.program_id(1) * wide, wide)
+    image, row, column = window.corner(jnp.minimum(place, window.count - 1))
+    start = ((image * window.height + row) * window.width + column) * window.channels
+    size = None if largest_ref is None else _scale(triton.load(largest_ref.at[image]))[:, None]
+
+    def add(i: Array, total: Array) -> Array:
+        at, inside = piece(window, row, column, i)
+        part = triton.load(x_ref.at[start[:, None] + at[None]], **where(inside, length, x_ref.dtype))
+        part = part if size is None else (part / size).astype(jnp.float16)
+        return total + triton.dot(part, triton.load(weight_ref.at[pl.ds(i * length, length), mine]))
+
+    total = lax.fori_loop(0, pieces, add, jnp.zeros((tiles.places, wide), jnp.float32))
+    return place, mine, total if size is None else total * size
 
 
 def by_weight(
@@ -101,80 +152,61 @@ def by_weight(
     size: int,
     x: Float[Array, "B H W I"],
     gradient: Float[Array, "B h w O"],
-    largest: Float[Array, " B"],
-    tiles: Tiles = SUMMING,
-    steps: int = 8,
+    largest: Float[Array, " B"] | None = None,
+    tiles: Tiles | None = None,
+    steps: int | None = None,
 ) -> Float[Array, "k k I O"]:
-    """The gradient of a convolution's weight. Each program sums over some of the places, and all are added up."""
+    """The gradient of a convolution's weight. Each program sums over some of the places, and all are added up.
+
+    Without the largest size of a number in each image the gradient comes as halves, of many images: a program then
+    makes all pieces of a row of the weight together, for which it reads the gradient once.
+    """
     window, outputs = Window.over(x, size, stride), gradient.shape[-1]
     wide, (length, pieces) = power(outputs, MOST), window.pieces
+    together = pieces // size if largest is None else 1
+    tiles = tiles or (WEIGHING if largest is None else SUMMING)
+    steps = steps or (128 if largest is None else 8)
     parts = pl.cdiv(window.count, steps * tiles.places)
+    turned = length < wide  # tensor cores want the longer side first
 
-    def kernel(x_ref: Any, gradient_ref: Any, largest_ref: Any, out_ref: Any) -> None:
-        i, part = pl.program_id(0), pl.program_id(2)
+    def kernel(x_ref: Any, gradient_ref: Any, *refs: Any) -> None:
+        first, part = pl.program_id(0) * together, pl.program_id(2)
         columns = pl.program_id(1) * wide + jnp.arange(wide)
 
-        def add(step: Array, total: Array) -> Array:
+        def add(step: Array, totals: tuple[Array, ...]) -> tuple[Array, ...]:
             place = (part * steps + step) * tiles.places + jnp.arange(tiles.places)
             image, row, column = window.corner(jnp.minimum(place, window.count - 1))
             start = ((image * window.height + row) * window.width + column) * window.channels
-            at, _ = piece(window, row, column, i)
-            seen = triton.load(x_ref.at[start[:, None] + at[None]])
             inside = where(place < window.count, wide, gradient.dtype)
             pull = triton.load(gradient_ref.at[place[:, None] * outputs + columns[None]], **inside)
             # Of the few images these places are of. One that is no number may get lost, its gradient does not.
-            most = _scale(jnp.max(triton.load(largest_ref.at[image])))
-            return total + triton.dot(seen, (pull / most).astype(jnp.float16), trans_a=True) * most
+            most = 1.0 if largest is None else _scale(jnp.max(triton.load(refs[0].at[image])))
+            pull = pull if largest is None else (pull / most).astype(jnp.float16)
+            found = list[Array]()
+            for i, total in enumerate(totals):
+                at, _ = piece(window, row, column, first + i)
+                seen = triton.load(x_ref.at[start[:, None] + at[None]])
+                product = triton.dot(*((pull, seen) if turned else (seen, pull)), trans_a=True)
+                found.append(total + (product if largest is None else product * most))
+            return tuple(found)
 
-        total = lax.fori_loop(0, steps, add, jnp.zeros((length, wide), jnp.float32))
-        triton.store(out_ref.at[part, pl.ds(i * length, length), pl.ds(pl.program_id(1) * wide, wide)], total)
+        nothing = jnp.zeros((wide, length) if turned else (length, wide), jnp.float32)
+        for i, total in enumerate(lax.fori_loop(0, steps, add, (nothing,) * together)):
+            rows = (first + i) * length + jnp.arange(length)
+            at = (rows[None], columns[:, None]) if turned else (rows[:, None], columns[None])
+            triton.store(refs[-1].at[part, *at], total)
 
     out = jax.ShapeDtypeStruct((parts, size * size * window.channels, outputs), jnp.float32)
-    grid = (pieces, outputs // wide, parts)
-    found = run(kernel, out, grid, tiles, x.reshape(-1), gradient.reshape(-1), largest)
+    grid = (pieces // together, outputs // wide, parts)
+    more = () if largest is None else (largest,)
+    found = run(kernel, out, grid, tiles, x.reshape(-1), gradient.reshape(-1), *more)
     return jnp.sum(found, axis=0).reshape(size, size, window.channels, outputs)
-
-
-def open_only(
-    out: Float[Array, "*n O"], gradient: Float[Array, "*n O"], tiles: Tiles = OPEN, steps: int = 8
-) -> tuple[Float[Array, "*n O"], Float[Array, " O"]]:
-    """A gradient on its way back through a ReLU whose results are known, and its sum over all places as float32.
-
-    Both by reading it once. Each program sums over some of the places, and all are added up.
-    """
-    outputs, count = out.shape[-1], out.size // out.shape[-1]
-    parts = pl.cdiv(count, steps * tiles.places)
-
-    def kernel(out_ref: Any, gradient_ref: Any, open_ref: Any, sum_ref: Any) -> None:
-        part = pl.program_id(0)
-
-        def add(step: Array, total: Array) -> Array:
-            place = (part * steps + step) * tiles.places + jnp.arange(tiles.places)
-            inside = where(place < count, outputs, gradient.dtype)
-            at = place[:, None] * outputs + jnp.arange(outputs)[None]
-            pull = triton.load(gradient_ref.at[at], **inside)
-            pull = jnp.where(triton.load(out_ref.at[at], **inside) > 0, pull, jnp.zeros_like(pull))
-            triton.store(open_ref.at[at], pull, mask=inside["mask"])
-            return total + jnp.sum(pull.astype(jnp.float32), axis=0)
-
-        total = lax.fori_loop(0, steps, add, jnp.zeros(outputs, jnp.float32))
-        triton.store(sum_ref.at[part, pl.ds(0, outputs)], total)
-
-    through = jax.ShapeDtypeStruct((out.size,), gradient.dtype)
-    sums = jax.ShapeDtypeStruct((parts, outputs), jnp.float32)
-    through, sums = run(kernel, (through, sums), (parts,), tiles, out.reshape(-1), gradient.reshape(-1))
-    return through.reshape(out.shape), jnp.sum(sums, axis=0)
 
 
 def fit(weight: Float[Array, "k k I O"]) -> bool:
     """Whether rows under the kernel, and outputs, come in pieces that tensor cores take."""
     size, _, inputs, outputs = weight.shape
     return size * inputs % LEAST == outputs % LEAST == 0
-
-
-def fit_open(outputs: int) -> bool:
-    """Whether `open_only` can be asked."""
-    return LEAST <= outputs == power(outputs, MOST)
 
 
 def _scale(largest: Array) -> Array:

@@ -6,6 +6,8 @@ large as they are.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -28,19 +30,23 @@ def _halved(weight: Array, x: Array) -> bool:
     return jax.default_backend() == "gpu" and weight.dtype == jnp.float32 and x.dtype in HALVED
 
 
-@jax.custom_vjp
-def by_halves(weight: Float[Array, "I O"], x: Float[Array, "B I"]) -> Float[Array, "B O"]:
-    """The product of x and weight, both as halves, and its gradient likewise.
+def of_halves(product: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """A product of x and weight, by a function of both as halves, and its gradient, of halves likewise.
 
-    Where x comes as halves, so does its gradient: small numbers get lost, and it had better not be asked for.
+    Where x comes as halves, so does its gradient: small numbers get lost, so who asks for it scales what comes in.
     """
-    return _forward(weight, x)[0]
 
+    @jax.custom_vjp
+    def by_halves(weight: Float[Array, "I O"], x: Float[Array, "B I"]) -> Float[Array, "B O"]:
+        return forward(weight, x)[0]
 
-def _forward(weight: Array, x: Array) -> tuple[Array, tuple[Array, Array, Array]]:
-    like = jnp.zeros(0, x.dtype)  # tells the way back what x came as
-    weight, x = half(weight), half(x)
-    return jnp.matmul(x, weight, preferred_element_type=jnp.float32), (weight, x, like)
+    def forward(weight: Array, x: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+        like = jnp.zeros(0, x.dtype)  # tells the way back what x came as
+        weight, x = half(weight), half(x)
+        return product(x, weight), (weight, x, like)
+
+    by_halves.defvjp(forward, _backward)
+    return by_halves
 
 
 def _backward(kept: tuple[Array, Array, Array], gradient: Array) -> tuple[Array, Array]:
@@ -52,7 +58,7 @@ def _backward(kept: tuple[Array, Array, Array], gradient: Array) -> tuple[Array,
     return by_weight * scale, (by_x * scale).astype(like.dtype)
 
 
-by_halves.defvjp(_forward, _backward)
+by_halves = of_halves(partial(jnp.matmul, preferred_element_type=jnp.float32))
 
 
 def scale_of(gradient: Array, most: float) -> Float[Array, ""]:

@@ -128,6 +128,12 @@ def relu(x: Array) -> Array:
     return jnp.where(x < 0, 0.0, jnp.where(x > END, END, x))
 
 
+def shut(gradient: Array, seen: Array) -> Array:
+    """A gradient where a ReLU let something through, of a size that a half can hold."""
+    gradient = jnp.where(seen > 0, gradient, 0.0)
+    return jnp.where(gradient < -END, -END, jnp.where(gradient > END, END, gradient))
+
+
 def power(n: int, most: int) -> int:
     """The largest power of two that divides n, up to `most`."""
     return min(n & -n, most)

@@ -217,7 +217,7 @@ def _options(agent: Agent) -> dict[str, Any] | None:
     """
     if jax.default_backend() != "gpu":
         return None
-    library = {} if agent.alone else {"xla_gpu_enable_triton_gemm": False}
+    library = {} if agent.large else {"xla_gpu_enable_triton_gemm": False}
     return {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT", **library}
 
 
