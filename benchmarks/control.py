@@ -1,6 +1,7 @@
 """Milliseconds an update of the continuous agent, for some numbers of seeds: together (vmap) or one by one (map).
 
-`python benchmarks/control.py --seeds 1 5 10 --modes map vmap` on a GPU; `--small` shows on a CPU that it runs.
+`python benchmarks/control.py --seeds 1 5 10` on a GPU; `--modes map vmap` compares; `--small` shows on a CPU that it
+runs.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", nargs="+", default=["sac", "spr", "vcr"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 5, 10])
-    parser.add_argument("--modes", nargs="+", choices=("map", "vmap"), default=["map", "vmap"])
+    parser.add_argument("--modes", nargs="+", choices=("map", "vmap"), default=["vmap"])
     parser.add_argument("--task", default="cartpole-swingup")
     parser.add_argument("--repeats", type=int, default=50, help="updates; an even number")
     parser.add_argument("--small", action="store_true", help="a tiny agent, to see that it runs")

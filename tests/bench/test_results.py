@@ -357,6 +357,26 @@ def test_other_methods_of_the_papers_table(tmp_path, method, heading):
     assert "Other scores" not in found and "Scores" not in found
 
 
+@pytest.mark.parametrize(
+    ("method", "name", "told"), [("spr", "SPR", 815), ("curl", "CURL", 582), ("drq", "DrQ", 759)]
+)
+def test_methods_of_the_papers_table_of_continuous_control(tmp_path, method, name, told):
+    """They bear names of Atari's, of which single runs were published, or have another there; here none were."""
+    protocol = {"name": "dmc100k", "budget": 100, "eval_episodes": 2}
+    ours = [780.0, 800.0, 820.0]
+    run = make_run(tmp_path / "run", "cartpole-swingup", method, range(3), ours, "dmc", protocol=protocol)
+    add(tmp_path / "results", run)
+    found = build(tmp_path / "results")
+    row, expected = (
+        cells(found[f"{name} against the paper"])["cartpole-swingup"],
+        stats.mean_of_more(np.array(ours), 10),
+    )
+    assert (row["paper"], row["verdict"]) == (str(told), "inside" if told > 600 else "above")
+    assert row["range"] == f"[{expected.low:.0f}, {expected.high:,.0f}]"
+    assert f"`{method}` against the paper's {name}: matches" in found["In short: dmc"]
+    assert "the mean of 10\nfurther runs" in found[f"{name} against the paper"]
+
+
 @pytest.mark.parametrize("method", ["spr", "vcr", "rainbow"])
 def test_one_method_alone(tmp_path, method):
     add(tmp_path / "results", make_run(tmp_path / "run", method=method, seeds=(0,), mean=[1.0]))

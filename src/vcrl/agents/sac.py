@@ -120,11 +120,12 @@ def halves(config: SACConfig) -> bool:
 
 
 def alone(config: SACConfig) -> bool:
-    """Whether seeds learn one after the other: on a GPU that has to do without kernels for all of them at once.
+    """Whether seeds learn one after the other: with large images, where the library's convolutions go back.
 
-    The library's convolutions are fast for one seed, which fills a GPU by itself, and 20 times slower under a vmap.
+    That is what a decoder has, and a GPU without kernels. They are fast for one seed, which fills a GPU by itself, and
+    20 times slower under a vmap.
     """
-    return halves(config) and not tiles.available()
+    return halves(config) and (config.terms.reconstruction is not None or not tiles.available())
 
 
 def init(setup: Setup, seed: Int[Array, ""]) -> SACState:

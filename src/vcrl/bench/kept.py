@@ -10,6 +10,7 @@ import numpy as np
 from vcrl.bench import paper, results
 from vcrl.bench.figures import Curve, Known
 from vcrl.bench.looks import looks
+from vcrl.bench.paper import Published
 from vcrl.bench.results import Row
 from vcrl.bench.stats import Interval, interval, mean_of_more
 from vcrl.core.errors import UserError
@@ -35,11 +36,25 @@ class Cell(NamedTuple):
         return np.array([float(row["normalised"] or "nan") for row in self.rows])
 
     @property
+    def name(self) -> str:
+        """What the paper's table of this suite calls the method; empty where it has no such method."""
+        return paper.name_of(self.rows[0].get("suite", ""), self.method)
+
+    @property
     def told(self) -> float | None:
         """The paper's score of this method on this task."""
-        name = paper.NAMES.get(self.method, "")
-        control = paper.dmc().get(self.rows[0].get("protocol", ""), {}).get(name, {}).get(self.task)
-        return paper.scores().get(name, {}).get(self.task) if control is None else control.mean
+        control = paper.dmc().get(self.rows[0].get("protocol", ""), {}).get(self.name, {}).get(self.task)
+        return paper.scores().get(self.name, {}).get(self.task) if control is None else control.mean
+
+    @property
+    def behind(self) -> int:
+        """How many runs are behind what is told."""
+        return paper.DMC_RUNS if self.rows[0].get("suite") == "dmc" else paper.RUNS[self.name]
+
+    @property
+    def published(self) -> Published | None:
+        """Single runs of this method on this task that were published: of Atari."""
+        return paper.published().get(self.name, {}).get(self.task)
 
 
 class Suite(NamedTuple):
@@ -49,6 +64,13 @@ class Suite(NamedTuple):
 
     def of(self, method: str) -> dict[str, Cell]:
         return {cell.task: cell for cell in self.cells if cell.method == method}
+
+    def told(self) -> dict[str, list[Cell]]:
+        """By method, what the paper has a score of."""
+        found: dict[str, list[Cell]] = {}
+        for cell in sorted((c for c in self.cells if c.told is not None), key=lambda c: paper.order(c.name)):
+            found.setdefault(cell.method, []).append(cell)
+        return found
 
     def both(self) -> list[tuple[Cell, Cell]]:
         """SPR and VCR on the tasks that have both."""
@@ -114,20 +136,18 @@ def verdict(cell: Cell) -> str | None:
     Where single runs were not published: whether the paper's mean is one that as many more of our runs could have had.
     None where nothing was published, or a single seed of ours cannot tell.
     """
-    mean_score, name = float(cell.scores.mean()), paper.NAMES.get(cell.method, "")
-    if cell.task in paper.published().get(name, {}):
-        return paper.band(name, cell.task, len(cell.rows)).verdict(mean_score)
+    mean_score = float(cell.scores.mean())
+    if cell.published is not None:
+        return paper.band(cell.name, cell.task, len(cell.rows)).verdict(mean_score)
     if cell.told is None or len(cell.rows) < 2:
         return None
-    _, low, high = mean_of_more(cell.scores, paper.RUNS[name])
+    _, low, high = mean_of_more(cell.scores, cell.behind)
     return "inside" if low <= cell.told <= high else "below" if mean_score < cell.told else "above"
 
 
 def known_of(cell: Cell) -> Known | None:
-    name = paper.NAMES.get(cell.method, "")
-    found = paper.published().get(name, {}).get(cell.task)
-    if found is not None:
-        return Known(found.mean, (found.p5, found.p95), paper.band(name, cell.task, len(cell.rows)))
+    if (found := cell.published) is not None:
+        return Known(found.mean, (found.p5, found.p95), paper.band(cell.name, cell.task, len(cell.rows)))
     return None if cell.told is None else Known(cell.told)
 
 

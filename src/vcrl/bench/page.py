@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vcrl.bench import figures, paper
+from vcrl.bench import figures
 from vcrl.bench.figures import Known
 from vcrl.bench.kept import IMAGINED, Suite, difference, errors_of, known_of, read, verdict, word
 from vcrl.bench.page_tables import (
@@ -91,11 +91,10 @@ def _image(suite: Suite, what: str) -> str:
 def _short(suite: Suite) -> Lines:
     """The verdicts in sentences."""
     lines: Lines = []
-    for method, name in paper.NAMES.items():
-        words = {t: verdict(c) or "not judged" for t, c in suite.of(method).items() if c.told is not None}
-        what = "published runs of" if name in paper.published() else "the paper's"
-        if words:
-            lines += _matches(f"`{method}` against {what} {name}", words)
+    for method, cells in suite.told().items():
+        words = {cell.task: verdict(cell) or "not judged" for cell in cells}
+        what = "published runs of" if cells[0].published else "the paper's"
+        lines += _matches(f"`{method}` against {what} {cells[0].name}", words)
     if both := suite.both():
         words = {v.task: word(difference(s.normalised, v.normalised, mean)) for s, v in both}
         lines += _sentence("VCR against SPR, both ours", "VCR's score is", words)
@@ -142,12 +141,12 @@ def _order(words: Mapping[str, str], but: str = "") -> Lines:
 def _section(suite: Suite) -> Lines:
     lines = [f"## {suite.name}", ""]
     others = [cell for cell in suite.cells if cell.told is None]
-    for method, name in paper.NAMES.items():
-        cells = [cell for cell in suite.of(method).values() if cell.told is not None]
-        if cells and name in paper.published():
+    for cells in suite.told().values():
+        name = cells[0].name
+        if cells[0].published:
             lines += [f"### {name} against published runs", "", runs_table(cells), "", RUNS_NOTE, ""]
-        elif cells:
-            note = PAPER_NOTE.format(name=name, runs=paper.RUNS[name])
+        else:
+            note = PAPER_NOTE.format(name=name, runs=cells[0].behind)
             lines += [f"### {name} against the paper", "", paper_table(cells), "", note, ""]
     if suite.both():
         lines += ["### VCR against SPR, both ours", "", both_table(suite.both()), "", BOTH_NOTE, ""]

@@ -12,14 +12,13 @@ from vcrl.bench.tables import Column, interval_text, markdown, number_text, numb
 
 
 def runs_table(cells: Sequence[Cell]) -> str:
-    name = paper.NAMES[cells[0].method]
-    known = [paper.published()[name][cell.task] for cell in cells]
-    ranges = [paper.band(name, cell.task, len(cell.rows)) for cell in cells]
+    known = [cell.published for cell in cells]
+    ranges = [paper.band(cell.name, cell.task, len(cell.rows)) for cell in cells]
     return markdown(
         [
             *_ours(cells),
             Column("paper", [_score(cell.told) for cell in cells], True),
-            Column("published runs", [number_text(found.mean) for found in known], True),
+            Column("published runs", [number_text(found.mean) if found else "-" for found in known], True),
             Column("range", [_range(*ends) for ends in ranges], True),
             Column("verdict", [verdict(cell) or "-" for cell in cells], False),
         ]
@@ -27,8 +26,7 @@ def runs_table(cells: Sequence[Cell]) -> str:
 
 
 def paper_table(cells: Sequence[Cell]) -> str:
-    runs = paper.RUNS[paper.NAMES[cells[0].method]]
-    ranges = [mean_of_more(cell.scores, runs) for cell in cells]
+    ranges = [mean_of_more(cell.scores, cell.behind) for cell in cells]
     return markdown(
         [
             *_ours(cells),

@@ -113,6 +113,11 @@ def name_of(suite: str, method: str) -> str:
     return found if found in printed else ""
 
 
+def order(name: str) -> int:
+    """In which place the paper's tables have a method."""
+    return list(dict.fromkeys((*NAMES.values(), *CONTROL.values()))).index(name)
+
+
 @cache
 def scores() -> dict[str, dict[str, float]]:
     """The paper's mean raw scores, by method and game; "VCR" is the one with K = 5."""
