@@ -3,15 +3,20 @@
     python benchmarks/evaluation.py                                       100 games of one seed, 200 steps each
     python benchmarks/evaluation.py --seeds 10 --task pong --limit 1000   as a table of ten seeds is scored
     python benchmarks/evaluation.py --run runs/atari/vcr/pong/0-9-...     with the nets that a run has saved
+    python benchmarks/evaluation.py --again results/games/atari/...       the final games of a run, without its nets
 
 Without `--run` the agent is untrained and may play for ever, so `--limit` cuts every game at that many agent steps.
-Games of Atari that recall where others have been (`envs/recall.py`) are compared with games that are played in full,
-and must be the same. Time is taken inside the project's own `evaluate.play`: in the emulators' `step`; in the policy
-and its stacks, once its input is ready; in transfer, which is the rest of choosing actions: frames to the device,
-actions back. What is left is resetting and counting.
+With `--again` untrained nets are asked at every step as the trained ones were, and then a receipt says what is done:
+the same games in the same time, without a training, and what each team of them waits for.
+
+Otherwise games of Atari that recall where others have been (`envs/recall.py`) are compared with games that are played
+in full, and must be the same. Time is taken inside the project's own `evaluate.play`: in the emulators' `step`; in the
+policy and its stacks, once its input is ready; in transfer, which is the rest of choosing actions: frames to the
+device, actions back. What is left is resetting and counting.
 """
 
 import itertools
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -24,7 +29,12 @@ import jax
 import numpy as np
 import tyro
 
+from vcrl.core.config import from_json
+from vcrl.core.protocol import Protocol
 from vcrl.envs.processes import cores
+from vcrl.envs.recall import RecallingEnv
+from vcrl.runs import receipts
+from vcrl.runs.reading import read_run
 from vcrl.training import evaluate
 from vcrl.training.engine import engine_of
 from vcrl.training.plan import Plan, make_plan
@@ -39,6 +49,7 @@ class Options:
     method: str = "vcr"
     limit: int = 200
     run: Path | None = None  # whose nets play, each game to its end; instead of method, task and limit
+    again: Path | None = None  # whose games are played, likewise; all of its seeds and games
 
 
 class Stopwatch(defaultdict[str, float]):
@@ -58,6 +69,9 @@ class Stopwatch(defaultdict[str, float]):
 
 
 def main(options: Options) -> None:
+    if options.again is not None:
+        again(options.again)
+        return
     if options.run is not None:
         run = load_run(options.run)
         plan = replace(run.plan, seeds=run.plan.seeds[: options.seeds])
@@ -73,6 +87,62 @@ def main(options: Options) -> None:
     games = [[(g.finished, g.actions.tobytes()) for mine in played for g in mine] for played in found]
     if len(ways) > 1:
         print("the same games" if games[0] == games[1] else "THE GAMES DIFFER")
+
+
+def again(path: Path) -> None:
+    record = read_run(path).record
+    receipt = receipts.read(path, max(receipts.steps_in(path)))
+    plan = make_plan(record["method"], record["task"], seeds=record["seeds"])
+    plan = replace(plan, protocol=from_json(Protocol, record["protocol"], "protocol"))
+    actions = {(plan.seeds.index(game.seed), game.episode): game.actions for game in receipt.games}
+    length = np.zeros((len(plan.seeds), plan.protocol.eval_episodes), int)
+    for at, game in actions.items():
+        length[at] = len(game)
+    table = np.zeros((*length.shape, length.max()), game.dtype)
+    for at, game in actions.items():
+        table[at][: len(game)] = game
+    lifted, rows, watch = engine_of(plan).lifted, dict[int, tuple[Any, np.ndarray]](), Stopwatch(float)
+    state = lifted.bare(lifted.init(np.array(plan.seeds, np.int32)))
+
+    def told(state: Any, obs: Any, frame: Any, moment: np.ndarray, seeds: Any) -> tuple[Any, np.ndarray]:
+        """As the agent is asked, and told afterwards what to do; where a game is over, anything."""
+        began = time.perf_counter()
+        obs, chosen = lifted.play(state, obs, frame, moment, seeds)
+        np.asarray(chosen)
+        watch[f"{threading.current_thread().name} choosing"] += time.perf_counter() - began
+        if id(seeds) not in rows:  # they travel when they change, as ever
+            rows[id(seeds)] = seeds, np.array([plan.seeds.index(int(seed)) for seed in seeds])[:, None]
+        where = rows[id(seeds)][1], moment[..., 0]
+        return obs, table[(*where, np.minimum(moment[..., 1], length[where] - 1))]
+
+    def stepped(env: Any, *arguments: Any) -> Any:
+        began = time.perf_counter()
+        came = step(env, *arguments)
+        watch[f"{threading.current_thread().name} emulators"] += time.perf_counter() - began
+        return came
+
+    began, over, step = time.perf_counter(), list[tuple[float, int]](), RecallingEnv.step
+    with patch.object(RecallingEnv, "step", stepped):
+        played = evaluate.games(
+            plan, told, state, plan.protocol.eval_episodes,
+            progress=lambda done, _: over.append((time.perf_counter() - began, done)),
+        )  # fmt: skip
+    seconds, steps = time.perf_counter() - began, int(length.sum())
+    print(
+        f"{plan.method} on {plan.task.name}, {length.size} games; {jax.devices()[0].device_kind}, {cores()} cores"
+    )
+    print(
+        f"{seconds:.1f} s for {steps} agent steps, {steps / seconds:,.0f} a second; compiling and building included"
+    )
+    for share in (0.1, 0.5, 0.9, 0.95, 0.98):
+        print(
+            f"  {share:4.0%} over after {next(at for at, done in over if done >= share * length.size):6.1f} s"
+        )
+    for what in sorted(watch):
+        print(f"  {what:26s} {watch[what]:6.1f} s")
+    found = ((game.finished, game.actions) for mine in played for game in mine)
+    same = all(np.array_equal(actions[plan.seeds.index(end.seed), end.episode], done) for end, done in found)
+    print("the same games" if same else "THE GAMES DIFFER")
 
 
 def measured(plan: Plan, state: Any, games: int, recall: bool) -> list[list[evaluate.Played]]:

@@ -8,8 +8,10 @@ import pytest
 import tiny_sac as tiny
 
 from vcrl.agents.soft import critic_loss, look_ahead, term_losses, term_weights
+from vcrl.core.spec import EnvSpec
 from vcrl.core.types import Clock
 from vcrl.methods.configs import VCR, Augment, Continuous, ControlTerms
+from vcrl.nets import tiles
 from vcrl.nets.augment import augment
 
 LOOK = Augment(shift=2, intensity=0.3)
@@ -194,9 +196,20 @@ def test_windows_are_whole_and_apart_from_single_transitions():
     assert alone.sample.aux is None and alone.steps == 0 and alone.samples == [alone.sample.rl]
 
 
-@pytest.mark.parametrize(("backend", "encoder", "expected"), [
-    ("gpu", "control", True), ("gpu", "small", False), ("cpu", "control", False),
+@pytest.mark.parametrize(("backend", "encoder", "kernels", "decoder", "large", "in_turn"), [
+    ("gpu", "control", True, False, True, False), ("gpu", "control", False, False, True, True),
+    ("gpu", "control", True, True, True, True),
+    ("gpu", "small", True, True, False, False), ("gpu", "small", False, True, False, False),
+    ("cpu", "control", False, True, False, False),
 ])  # fmt: skip
-def test_seeds_learn_one_by_one_where_images_are_large(monkeypatch, backend, encoder, expected):
+def test_seeds_learn_one_by_one_where_the_library_goes_back_to_large_images(
+    monkeypatch, backend, encoder, kernels, decoder, large, in_turn
+):
+    """As it does on a GPU without kernels, and in a decoder. In half precision such images are seen by every GPU."""
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    assert tiny.agent(tiny.config(encoder=encoder)).alone == expected
+    monkeypatch.setattr(tiles, "obstacle", lambda: None if kernels else "it is old")
+    config = tiny.config(encoder=encoder, terms=tiny.ALL if decoder else BOTH)
+    agent = tiny.agent(config, EnvSpec((40, 40, 1), tiny.SPEC.actions))
+    nets = jax.eval_shape(agent.init, jnp.asarray(0)).online
+    assert (agent.large, nets.encoder.convs.halves, agent.alone) == (large, large, in_turn)
+    assert (nets.decoder is not None) is decoder

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from vcrl.nets import long_sums, products, tiles
 from vcrl.nets.control import Actor, Decoder, Policy, Trunk, TwinQ, VectorEncoder
 from vcrl.nets.encoders import CONTROL, CONTROL_32, LAYERS, Encoder, state_shape
-from vcrl.nets.layers import MLP, Linear
+from vcrl.nets.layers import MLP, Conv, Linear
 from vcrl.nets.norms import LayerNorm
 from vcrl.nets.transition import VectorTransition, imagine
 
@@ -187,15 +188,56 @@ def test_a_decoder_fits_every_image_of_its_encoder(name):
         assert out.shape == (1, *shape)
 
 
-# Seeds one by one
+# In half precision
 
 
-def test_convolutions_of_one_seed_at_a_time_are_the_same_to_rounding():
+def test_convolutions_in_half_precision_are_the_same_to_rounding():
     rng = np.random.default_rng(0)
     image = jnp.asarray(rng.random((2, 13, 13, 3)), jnp.float32)
     shapes = jax.eval_shape(lambda k: Encoder.make(k, 3, ((4, 3, 2), (5, 3, 1)), False), jax.random.key(0))
     plain = some(shapes)
-    by_library = Encoder(plain.convs, False, alone=True)
-    one, two = (jax.jit(lambda e, x: e(x))(e, image) for e in (plain, by_library))
-    assert_allclose(one, two, atol=2e-3 * float(one.max()))  # in half precision
+    halves = Encoder(plain.convs, False, halves=True)
+    one, two = (jax.jit(lambda e, x: e(x))(e, image) for e in (plain, halves))
+    assert_allclose(one, two, atol=2e-3 * float(one.max()))
     assert (np.asarray(one) == 0).any() and (np.asarray(one) > 0.1).any()
+
+
+def vector_encoders():
+    """In float32, and the same in halves. No unit is near zero, where rounding would open or shut it."""
+    shapes = jax.eval_shape(lambda k: Encoder.make(k, 9, ((16, 3, 2), (32, 3, 1)), False), jax.random.key(0))
+    convs = tuple(
+        Conv(c.weight / 4 / c.weight[..., 0].size ** 0.5, 4 * jnp.sign(c.bias), c.stride, c.padding)
+        for c in some(shapes).convs
+    )
+    trunk = some(jax.eval_shape(lambda k: Trunk.make(k, 8 * 8 * 32, 5, True), jax.random.key(0)))
+    # So small that of a gradient of 2^-6 halves would lose bits on the way through it; a real one's are about 1/280.
+    trunk = eqx.tree_at(lambda t: t.linear.weight, trunk, trunk.linear.weight / 1000)
+    return [VectorEncoder(Encoder(convs, False, halves=halves), trunk) for halves in (False, True)]
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["library", "kernels"])
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e6])
+def test_vectors_in_half_precision_differ_by_rounding(monkeypatch, size, there):
+    """The gradients of all there is, too: 1e-9 is nothing to a half and 1e6 infinity."""
+    image = jnp.asarray(np.random.default_rng(1).random((3, 22, 22, 9)), jnp.float32)
+    pull = size * jnp.asarray(np.random.default_rng(2).normal(size=(3, 5)), jnp.float32)
+
+    def both_ways(encoder):
+        def run(encoder, image):
+            out, back = jax.vjp(lambda e: e(image), encoder)
+            return out, back(pull)[0]
+
+        return jax.jit(run)(encoder, image), str(jax.make_jaxpr(run)(encoder, image))
+
+    plain, halves = vector_encoders()
+    wanted, _ = both_ways(plain)
+    monkeypatch.setattr(products, "_halved", lambda weight, x: True)  # as on a GPU
+    monkeypatch.setattr(tiles, "available", lambda: there)
+    monkeypatch.setattr(long_sums, "LONG", 8 * 8 * 32)
+    found, program = both_ways(halves)
+    assert ("conv_general_dilated" in program) is not there
+    assert program.count("pallas_call") == (2 + 4 + 1 if there else 0)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert a.dtype == jnp.float32 and np.any(np.asarray(a) != np.asarray(b))
+        # Factors and results are rounded to 2^-11 of their size, in two layers and the trunk.
+        assert_allclose(a, b, atol=2e-3 * float(jnp.abs(b).max()))

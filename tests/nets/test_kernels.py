@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from vcrl.nets import first_layers, kernels, tiles
+from vcrl.nets import first_layers, kernels, long_sums, tiles
 from vcrl.nets.augment import Drawn, drawn_for, picture
 from vcrl.nets.convolutions import convolution, patches
 from vcrl.nets.encoders import LAYERS, Encoder
@@ -237,23 +237,103 @@ def test_the_first_layer_of_cropped_images(size, stride, channels, outputs):
     assert_array_equal(found.astype(jnp.float32), jax.nn.relu(plain(stride, weight, picture(drawn))))
 
 
-@pytest.mark.parametrize(("count", "outputs"), [(1, 16), (300, 32), (2500, 64)])
-def test_a_gradient_on_its_way_back_through_a_relu(count, outputs):
-    """Whole numbers: exact. Fewer places than a program takes, and more."""
-    one, two = jax.random.split(jax.random.key(0))
-    out, pull = (jax.random.randint(k, (count, outputs), -3, 9).astype(jnp.float16) for k in (one, two))
-    out = jax.nn.relu(out)
-    through, total = jax.jit(kernels.open_only)(out, pull)
-    wanted = np.where(np.asarray(out) > 0, pull, 0)
+def whole(size: int, stride: int, inputs: int, outputs: int, images: int):
+    """Weights of -1, 0 and 1, and as halves images and a gradient of numbers from -2 to 2."""
+    weight, x, pull = some(size, stride, inputs, outputs, images)
+    x, pull = (jnp.clip(jnp.round(a), -2, 2).astype(jnp.float16) for a in (x, pull))
+    return jnp.clip(jnp.round(weight), -1, 1), x, pull
+
+
+def plain_back(stride, weight, x, pull):
+    """The gradients of weight and images by the plain path, in float32."""
+    return jax.vjp(partial(plain, stride), weight, x.astype(jnp.float32))[1](pull.astype(jnp.float32))
+
+
+def back(stride, weight, x, pull, **more):
+    return kernels.convolve_back(*kernels.way_back(stride, weight, x.shape, pull), x, **more)
+
+
+# Places of images, and channels, fewer than one program takes, and more; a stride that leaves a row over.
+BACK = [(3, 1, 16, 16, 1), (3, 1, 64, 32, 3), (2, 1, 96, 64, 3), (3, 2, 32, 16, 2)]
+
+
+@pytest.mark.parametrize("shape", BACK)
+def test_a_gradient_on_its_way_back_to_a_relu(shape):
+    """Whole numbers: exact, and so is what they add up to, of which each place is counted once."""
+    size, stride, *rest = shape
+    weight, x, pull = whole(size, stride, *rest)
+    seen = jax.nn.relu(x)
+    through, total = jax.jit(partial(back, stride))(weight, seen, pull)
+    wanted = np.where(np.asarray(seen) > 0, plain_back(stride, weight, seen, pull)[1], 0)
     assert through.dtype == jnp.float16 and total.dtype == jnp.float32
+    assert 0.2 < np.mean(wanted != 0) < 0.6
+    assert np.abs(wanted).max() <= 2048  # up to there a half holds all of them
     assert_array_equal(through, wanted)
-    assert_array_equal(total, wanted.astype(np.float32).sum(axis=0))
+    assert_array_equal(total, wanted.sum(axis=(0, 1, 2)))
 
 
-def test_what_is_no_number_goes_back_through_a_relu():
-    pull = jnp.ones((3, 16), jnp.float16).at[1, 2].set(jnp.nan)
-    through, total = kernels.open_only(jnp.ones((3, 16), jnp.float16), pull)
-    assert np.isnan(through[1, 2]) and np.isnan(total[2]) and np.isfinite(np.delete(total, 2)).all()
+def test_what_is_no_number_goes_back_to_a_relu():
+    """To the pixels it had seen, and into the sums; not through units that were shut."""
+    weight, x, pull = whole(3, 1, 16, 16, 3)
+    pull = pull.at[1, 2, 4, 5].set(jnp.nan)
+    through, total = back(1, weight, jnp.ones_like(x).at[..., 7].set(0), pull)
+    wanted = np.zeros(x.shape, bool)
+    wanted[1, 2:5, 4:7] = True
+    wanted[..., 7] = False
+    assert_array_equal(np.isnan(through), wanted)
+    assert_array_equal(np.isnan(total), np.arange(16) != 7)
+    assert total[7] == 0
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_gradient_that_halves_cannot_hold_is_cut_off(sign):
+    """Beyond the sums too, which add up what is left: 63 places of 65,504."""
+    weight, seen = jnp.full((1, 1, 16, 16), 1e6), jnp.ones((1, 9, 7, 16), jnp.float16)
+    through, total = back(1, weight, seen, sign * seen)
+    assert_array_equal(through.astype(jnp.float32), sign * END)
+    assert_array_equal(total, 63 * sign * END)
+
+
+# Pieces of a row as long as there are outputs; longer, several to a row; shorter, to a row and of three programs.
+WEIGHTS = [(3, 2, 16, 16, 9), (3, 1, 128, 32, 2), (2, 1, 48, 64, 3), (3, 1, 16, 96, 3)]
+
+
+@pytest.mark.parametrize("more", [{}, {"tiles": tiles.Tiles(32), "steps": 2}], ids=["one part", "parts"])
+@pytest.mark.parametrize("shape", WEIGHTS)
+def test_the_gradient_of_a_weight_of_halves(shape, more):
+    """Whole numbers: exact. The last program has fewer places than it takes."""
+    size, stride, *rest = shape
+    weight, x, pull = whole(size, stride, *rest)
+    count = pull.size // pull.shape[-1]
+    assert count % 32 and count > 2 * 32
+    found = jax.jit(lambda x, pull: kernels.by_weight(stride, size, x, pull, **more))(x, pull)
+    assert found.dtype == jnp.float32
+    assert_array_equal(found, plain_back(stride, weight, x, pull)[0])
+
+
+@pytest.mark.parametrize("shape", [WEIGHTS[0], WEIGHTS[2]])
+def test_what_is_no_number_reaches_a_weight(shape):
+    """All that its output looked at."""
+    size, stride, *rest = shape
+    _, x, pull = whole(size, stride, *rest)
+    found = kernels.by_weight(stride, size, x, pull.at[1, 1, 1, 5].set(jnp.nan))
+    assert_array_equal(np.isnan(found), np.broadcast_to(np.arange(found.shape[-1]) == 5, found.shape))
+
+
+def test_all_seeds_at_once_by_halves():
+    """Each as it is alone."""
+    weight, x, pull = whole(2, 1, 48, 64, 2)
+    ways = [(weight, x, pull), (weight[::-1], x[:, ::-1], pull[:, :, ::-1])]
+
+    def both(weight, x, pull):
+        seen = jax.nn.relu(x)
+        return kernels.by_weight(1, 2, x, pull), back(1, weight, seen, pull)
+
+    together = jax.jit(jax.vmap(both))(*(jnp.stack(pair) for pair in zip(*ways, strict=True)))
+    for i, mine in enumerate(ways):
+        for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(jax.jit(both)(*mine)), strict=True):
+            assert_array_equal(a[i], b)
+    assert all((a[0] != a[1]).any() for a in jax.tree.leaves(together))
 
 
 RARE = ("nature-same", "data-efficient", "control-32", "control")
@@ -337,15 +417,27 @@ def test_triton_takes_the_kernels_and_lets_pass_what_is_no_number(real):
     assert "maxnum" not in text and "minnum" not in text
 
 
-def test_triton_takes_what_looks_at_squares_and_what_goes_back_through_a_relu(real):
-    weight, bias, drawn = jnp.zeros((3, 3, 9, 64)), jnp.zeros(64), jnp.zeros(2, jnp.int32)
-    obs = jnp.zeros((2, 20, 20, 9), jnp.uint8)
-    look = partial(first_layers.convolve_cropped, 2, crop=17)
-    halves = jnp.zeros((5, 4, 64), jnp.float16)
-    texts = real(look, weight, bias, obs, drawn, drawn, jnp.ones(2)), real(kernels.open_only, halves, halves)
-    for text in texts:
-        assert text.count("xla.gpu.triton") == 1
-        assert "maxnum" not in text and "minnum" not in text
+def halves(*shape: int):
+    return jnp.zeros(shape, jnp.float16)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments"),
+    [
+        (partial(first_layers.convolve_cropped, 2, crop=17),
+         (jnp.zeros((3, 3, 9, 64)), jnp.zeros(64), jnp.zeros((2, 20, 20, 9), jnp.uint8),
+          *[jnp.zeros(2, jnp.int32)] * 2, jnp.ones(2))),
+        (kernels.convolve_back, (jnp.zeros((3, 3, 64, 32)), halves(2, 7, 7, 64), halves(2, 9, 9, 32))),
+        (partial(kernels.by_weight, 1, 3), (halves(2, 9, 9, 64), halves(2, 7, 7, 64))),
+        (partial(kernels.by_weight, 1, 2), (halves(2, 9, 9, 48), halves(2, 8, 8, 64))),
+        (long_sums.summed, (halves(70, 640), halves(640, 50))),
+    ],
+    ids=["squares", "back to a relu", "weight", "weight turned", "long sums"],
+)  # fmt: skip
+def test_triton_takes_what_large_images_are_learned_by(real, kernel, arguments):
+    text = real(kernel, *arguments)
+    assert text.count("xla.gpu.triton") == 1
+    assert "maxnum" not in text and "minnum" not in text
 
 
 def test_more_places_than_few(gpu):

@@ -11,14 +11,13 @@ from vcrl.nets import tiles
 from vcrl.nets.augment import as_it_is, drawn_for, picture
 from vcrl.nets.convolutions import by_library
 from vcrl.nets.encoders import LAYERS, Encoder, convolved
-from vcrl.nets.half import convolve, in_halves
+from vcrl.nets.half import in_halves, layers
 from vcrl.nets.layers import Conv
 
 
 def some(name: str, seeds: int):
-    layers = LAYERS[name]
     keys = jax.random.split(jax.random.key(3), seeds)
-    encoder = jax.jit(jax.vmap(lambda k: Encoder.make(k, 4, layers)))(keys)
+    encoder = jax.jit(jax.vmap(lambda k: Encoder.make(k, 4, LAYERS[name])))(keys)
     size = 20 if name == "small" else 84
     return encoder, jax.random.uniform(jax.random.key(4), (seeds, 2, size, size, 4))
 
@@ -64,55 +63,147 @@ def test_a_sum_that_half_precision_cannot_hold_stays_finite():
     np.testing.assert_array_equal(found.convs[1].weight, 65504 * 2**6)
 
 
-def test_an_encoder_of_its_own_accelerator_takes_half_precision():
+def test_an_encoder_takes_half_precision_where_it_is_told_to():
     encoder, obs = some("small", 1)
     encoder = jax.tree.map(lambda x: x[0], encoder)
-    alone = Encoder(encoder.convs, renormalised=True, alone=True)
-    np.testing.assert_array_equal(alone(obs[0]), convolved(encoder, obs[0].astype(jnp.float16)))
-    assert np.any(np.asarray(alone(obs[0])) != np.asarray(encoder(obs[0])))
+    halves = Encoder(encoder.convs, renormalised=True, halves=True)
+    np.testing.assert_array_equal(halves(obs[0]), convolved(encoder, obs[0].astype(jnp.float16)))
+    assert np.any(np.asarray(halves(obs[0])) != np.asarray(encoder(obs[0])))
+    # In acting they are not seen so.
+    np.testing.assert_array_equal(halves.glance(obs[0]), encoder(obs[0]))
 
 
 def test_where_no_gradient_is_wanted_the_halves_come_as_they_are():
     encoder, obs = some("small", 1)
-    encoder = Encoder(jax.tree.map(lambda x: x[0], encoder.convs), renormalised=False, alone=True)
+    encoder = Encoder(jax.tree.map(lambda x: x[0], encoder.convs), renormalised=False, halves=True)
     found = encoder.without_gradient(obs[0])
     assert found.dtype == jnp.float16
     np.testing.assert_array_equal(found.astype(jnp.float32), encoder(obs[0]))
     for one in (
         encoder,
-        Encoder(encoder.convs, False, alone=False),
-        Encoder(encoder.convs, True, alone=True),
+        Encoder(encoder.convs, False, halves=False),
+        Encoder(encoder.convs, True, halves=True),
     ):
         slopes = jax.grad(lambda e: jnp.sum(e.without_gradient(obs[0]).astype(jnp.float32)))(one)
         assert all(not np.any(x) for x in jax.tree.leaves(slopes))
         np.testing.assert_array_equal(one.without_gradient(obs[0]).astype(jnp.float32), one(obs[0]))
 
 
+# Inputs, filters, size, stride, padding: of nine channels at stride 2, folded or not, then of 16 at stride 1; then with
+# layers behind that images are padded and folded for.
+SHORT = ((9, 16, 3, 2, 0), (16, 32, 3, 1, 0))
+LONG = (*SHORT, (32, 16, 3, 1, 1), (16, 16, 2, 2, 0), (16, 32, 2, 1, 0))
+
+
+def chain(kinds, seed: int = 7):
+    keys = jax.random.split(jax.random.key(seed), len(kinds))
+    return tuple(Conv.make(key, *kind) for key, kind in zip(keys, kinds, strict=True))
+
+
+def plain_path(convs, x):
+    for conv in convs:
+        x = jax.nn.relu(conv(x))
+    return x
+
+
+def both_ways(function, convs, obs, aim):
+    """The result, and the gradients of layers and images."""
+
+    def run(convs, obs, aim):
+        out, back = jax.vjp(function, convs, obs)
+        return out, back(aim)
+
+    return jax.jit(run)(convs, obs, aim)
+
+
+def program(function, *arguments) -> str:
+    return str(jax.make_jaxpr(partial(both_ways, function))(*arguments))
+
+
+def by_halves(convs, obs):
+    return Encoder(convs, renormalised=False, halves=True)(obs)
+
+
+def aimed(convs, obs):
+    return jax.random.normal(jax.random.key(5), jax.eval_shape(plain_path, convs, obs).shape)
+
+
 @pytest.mark.parametrize(("pixels", "images"), [(20, 3), pytest.param(21, 2, marks=pytest.mark.slow)])
 def test_halves_by_kernels_are_those_of_the_library(monkeypatch, pixels, images):
-    """Forward by kernels, back by the library: of nine channels at stride 2, folded or not, then of 16 at stride 1."""
-    keys = jax.random.split(jax.random.key(7), 3)
-    convs = Conv.make(keys[0], 9, 16, 3, 2), Conv.make(keys[1], 16, 32, 3, 1)
-    encoder = Encoder(convs, renormalised=False, alone=True)
-    obs = jax.random.uniform(keys[2], (images, pixels, pixels, 9))
-
-    def both():
-        return encoder(obs), slopes(lambda e, o: e(o), encoder, obs, 1.0)
-
-    wanted = both()
+    """Both ways by kernels. No unit is near zero, where rounding would open or shut it."""
+    convs = tuple(Conv(c.weight / 2, 4 * jnp.sign(c.bias), c.stride, c.padding) for c in chain(SHORT))
+    obs = jax.random.uniform(jax.random.key(8), (images, pixels, pixels, 9))
+    aim = aimed(convs, obs)
+    wanted = both_ways(by_halves, convs, obs, aim)
     monkeypatch.setattr(tiles, "available", lambda: True)
-    text = str(jax.make_jaxpr(lambda e: e(obs))(encoder))
-    assert text.count("pallas_call") == 2 and "conv_general_dilated" not in text
-    for a, b in zip(jax.tree.leaves(both()), jax.tree.leaves(wanted), strict=True):
+    text, found = program(by_halves, convs, obs, aim), both_ways(by_halves, convs, obs, aim)
+    # Of every layer the result, and the gradients of its weight and of what it saw.
+    assert text.count("pallas_call") == 3 * 2 and "conv_general_dilated" not in text
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         # The library rounds a sum to a half before the bias is added, a kernel after that.
-        np.testing.assert_allclose(a, b, atol=2e-3 * float(jnp.abs(b).max()))
+        np.testing.assert_allclose(a, b, atol=1e-3 * float(jnp.abs(b).max()))
+
+
+def whole_numbers(kinds, seed: int = 7):
+    """Layers of -1, 0 and 1, the later the fewer, small images and a small gradient: halves hold what comes of them."""
+
+    def ones(conv: Conv, size: float) -> Conv:
+        weight = jnp.trunc(size * conv.weight / jnp.abs(conv.weight).max())
+        bias = jnp.arange(conv.bias.size) % 3 - 1
+        return Conv(weight, bias.astype(jnp.float32), conv.stride, conv.padding)
+
+    convs = tuple(map(ones, chain(kinds, seed), (1.9, 1.2, 1.1, 1.1, 1.1)))
+    one, two = jax.random.split(jax.random.key(seed))
+    obs = jax.random.randint(one, (2, 20, 20, 9), 0, 3).astype(jnp.float32)
+    shape = jax.eval_shape(plain_path, convs, obs).shape
+    return convs, obs, jax.random.randint(two, shape, -2, 3).astype(jnp.float32)
+
+
+@pytest.mark.parametrize("kinds", [SHORT, LONG])
+def test_whole_numbers_go_both_ways_exactly(monkeypatch, kinds):
+    """By kernels and back through every ReLU: all that the plain path gives."""
+    monkeypatch.setattr(tiles, "available", lambda: True)
+    convs, obs, aim = whole_numbers(kinds)
+    text = program(by_halves, convs, obs, aim)
+    assert text.count("pallas_call") == 3 * len(kinds) and "conv_general_dilated" not in text
+    found, wanted = (both_ways(f, convs, obs, aim) for f in (by_halves, plain_path))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert np.mean(np.asarray(b) != 0) > 0.1
+
+
+def test_halves_by_kernels_of_all_seeds_at_once(monkeypatch):
+    """Each as it is alone, with images of its own."""
+    monkeypatch.setattr(tiles, "available", lambda: True)
+    seeds = [whole_numbers(SHORT, seed) for seed in (7, 8)]
+
+    def both(*mine):
+        return both_ways(by_halves, *mine)
+
+    given = jax.tree.map(lambda *x: jnp.stack(x), *seeds)
+    text = str(jax.make_jaxpr(jax.vmap(both))(*given))
+    assert text.count("pallas_call") == 6 and "conv_general_dilated" not in text
+    together = jax.vmap(both)(*given)
+    for i, mine in enumerate(seeds):
+        for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(both(*mine)), strict=True):
+            np.testing.assert_array_equal(a[i], b)
+
+
+def test_a_chain_begins_anew_where_images_are_padded_or_folded():
+    """With the gradients of the plain path, of the images too; halves are not needed for that."""
+    convs, obs = chain(LONG), jax.random.uniform(jax.random.key(8), (2, 20, 20, 9))
+    assert str(jax.make_jaxpr(lambda x: layers(convs, x))(obs)).count("custom_vjp_call[") == 3
+    found, wanted = (both_ways(f, convs, obs, aimed(convs, obs)) for f in (layers, plain_path))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert np.any(b)
+        np.testing.assert_allclose(a, b, atol=1e-4 * float(jnp.abs(b).max()))
 
 
 def test_squares_of_images_are_looked_at_where_they_lie(monkeypatch):
     """Where no gradient is wanted; states are those of images made before."""
     keys = jax.random.split(jax.random.key(7), 4)
     convs = Conv.make(keys[0], 9, 16, 3, 2), Conv.make(keys[1], 16, 32, 3, 1)
-    encoder = Encoder(convs, renormalised=False, alone=True)
+    encoder = Encoder(convs, renormalised=False, halves=True)
     obs = jax.random.randint(keys[2], (3, 20, 20, 9), 0, 256).astype(jnp.uint8)
     (drawn,) = drawn_for(keys[3], [obs], shift=0, intensity=0.05, crop=17)
     wanted = encoder.without_gradient(drawn)
@@ -190,7 +281,7 @@ def test_a_kernel_grows_where_the_image_has_the_room():
         image, weight, left = conv.dense(jnp.ones((1, pixels, pixels, 3)), grow=True)
         assert (weight.shape, left) == (kernel, stride)
         assert image.shape[1] == pixels // (2 if stride == 1 else 1)
-        assert convolve(conv, jnp.ones((1, pixels, pixels, 3))).shape == (1, 41, 41, 8)
+        assert layers([conv], jnp.ones((1, pixels, pixels, 3))).shape == (1, 41, 41, 8)
 
 
 def test_half_precision_is_off_by_less_than_twice_what_tf32_is(tf32):

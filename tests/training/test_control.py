@@ -17,7 +17,7 @@ from vcrl.core.protocol import Protocol
 from vcrl.core.spec import Box, EnvSpec
 from vcrl.core.types import Row, now
 from vcrl.methods.continuous import FAMILY
-from vcrl.nets import encoders, products, tiles
+from vcrl.nets import control, encoders, products, tiles
 from vcrl.replay import Replay
 from vcrl.training.engine import engine_of
 from vcrl.training.lift import lift, no_row, packed
@@ -94,30 +94,35 @@ def some(shapes, seed: int):
 
 @pytest.mark.parametrize("method", ["sac", pytest.param("vcr", marks=pytest.mark.slow)])
 def test_a_lane_learns_what_its_seed_does_alone(monkeypatch, method):
-    """All seeds at once by a vmap, and one after the other: the mode of large images, here with small ones.
+    """All seeds at once by a vmap, and one after the other: two ways of learning from large images, here small ones.
 
-    Half precision, which goes with that mode, is left out: what it rounds is told in tests/nets/test_look.py. Nobody
-    acts by it.
+    Half precision, which is asked for by itself, is left out: what it rounds is told in tests/nets. Nobody acts by it.
     """
     lanes, chosen, halved = {}, {}, []
 
-    def in_halves(function, nets, obs):
+    def in_halves(function, nets, obs, **more):
         halved.append(obs.shape)
         return function(nets, obs)
 
     def without_gradient(self, obs):
         return jax.lax.stop_gradient(self(obs))
 
-    monkeypatch.setattr(encoders, "in_halves", in_halves)
+    for module in (control, encoders):
+        monkeypatch.setattr(module, "in_halves", in_halves)
     monkeypatch.setattr(encoders.Encoder, "without_gradient", without_gradient)
-    for name, alone, seeds in (("solo", False, (9,)), ("at once", False, (4, 9)), ("in turn", True, (4, 9))):
+    for name, alone, halves, seeds in (
+        ("solo", False, False, (9,)),
+        ("at once", False, True, (4, 9)),
+        ("in turn", True, False, (4, 9)),
+    ):
         monkeypatch.setattr(sac, "alone", lambda config, alone=alone: alone)
+        monkeypatch.setattr(sac, "halves", lambda config, halves=halves: halves)
         made = agent(method)
         shapes = jax.eval_shape(made.init, jnp.asarray(0))
-        assert made.alone == shapes.online.encoder.convs.alone == alone
+        assert made.alone == alone and made.large == shapes.online.encoder.convs.halves == halves
         lifted = lift(made, SPEC, CAPACITY)
         lanes[name] = learned(lifted, partial(some, shapes), seeds)
-        assert bool(halved) == alone
+        assert bool(halved) == halves
         halved.clear()
         chosen[name] = acted(lifted, partial(some, shapes), seeds)
         assert not halved
@@ -139,10 +144,10 @@ def test_a_lane_learns_what_its_seed_does_alone(monkeypatch, method):
 
 @pytest.mark.slow
 def test_halves_and_kernels_move_what_is_learned_by_rounding(monkeypatch):
-    """One after the other as on a GPU, whose kernels run here too, against all at once in float32."""
+    """As on a GPU, whose kernels run here too, against float32; all seeds at once both ways."""
     found = []
     for gpu in (False, True):
-        monkeypatch.setattr(sac, "alone", lambda config, gpu=gpu: gpu)
+        monkeypatch.setattr(sac, "halves", lambda config, gpu=gpu: gpu)
         monkeypatch.setattr(tiles, "available", lambda gpu=gpu: gpu)
         monkeypatch.setattr(products, "_halved", lambda weight, x, gpu=gpu: gpu)
         made = agent("vcr")

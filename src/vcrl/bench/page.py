@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vcrl.bench import figures
+from vcrl.bench import figures, proofs
 from vcrl.bench.figures import Known
 from vcrl.bench.kept import IMAGINED, Suite, difference, errors_of, known_of, read, verdict, word
 from vcrl.bench.page_tables import (
@@ -21,6 +21,7 @@ from vcrl.bench.page_tables import (
 )
 from vcrl.bench.stats import iqm, mean
 from vcrl.runs.files import write_atomic, writing
+from vcrl.runs.reading import find_runs
 
 NOTES = "results-notes.md"
 Lines = list[str]
@@ -53,6 +54,7 @@ def text(folder: Path, docs: Path, suites: Sequence[Suite]) -> str:
         + " and ".join(f"[{s.name}.csv]({tables}/{s.name}.csv)" for s in suites)
         + ".",
         "",
+        *_proofs(folder),
     ]
     for suite in suites:
         lines += [f"## In short: {suite.name}", "", *_short(suite), ""]
@@ -61,6 +63,12 @@ def text(folder: Path, docs: Path, suites: Sequence[Suite]) -> str:
     for suite in suites:
         lines += _section(suite)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _proofs(folder: Path) -> Lines:
+    named = [f"- `vcrl audit {run.relative_to(folder.parent)}`" for run in find_runs(folder / proofs.FOLDER)]
+    told = "Of these runs the games are kept, and can be played again on any computer, without an agent:"
+    return [told, "", *named, ""] if named else []
 
 
 def _draw(suite: Suite, images: Path) -> list[Path]:

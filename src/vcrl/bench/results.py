@@ -1,6 +1,6 @@
 """Results that are kept: finished run folders in, tables of text out, one row a seed.
 
-    python -m vcrl.bench.results add RUN...     puts runs into results/
+    python -m vcrl.bench.results add RUN...     puts runs into results/, with the games that prove their scores
     python -m vcrl.bench.results page           writes docs/results.md and its figures from results/
 
 A suite has three tables: `<suite>.csv` with scores and where they come from, `<suite>_episodes.csv` with every game of
@@ -19,6 +19,7 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
+from vcrl.bench import proofs
 from vcrl.core.config import digest
 from vcrl.core.errors import UserError
 from vcrl.envs import registry
@@ -85,7 +86,8 @@ def add(
     """
     if not runs:
         raise UserError("name at least one run folder: python -m vcrl.bench.results add RUN...")
-    read = [tables_of(_read_run(path)) for path in runs]  # all of them before anything is written
+    found = [_read_run(path) for path in runs]
+    read = [tables_of(run) for run in found]  # all of them before anything is written
     suites = list(dict.fromkeys(tables.scores[0]["suite"] for tables in read))
     merged: dict[str, Tables] = {}
     for suite in suites:
@@ -99,6 +101,9 @@ def add(
             if rows:
                 _write(out / f"{suite}{kind}.csv", rows)
         print(f"{out / suite}.csv: {len(tables.scores)} rows")
+    for run in found:
+        if (games := proofs.keep(run, out)) is not None:
+            print(f"vcrl audit {games} plays the games behind them again")
     for row in (row for tables in read for row in tables.scores if row["not_finite_since"]):
         print(
             f"{row['task']}, {row['method']}, seed {row['seed']}: not finite since {row['not_finite_since']} "

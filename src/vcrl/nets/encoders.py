@@ -66,13 +66,13 @@ class Encoder(eqx.Module):
         return in_halves(convolved, self, obs) if self.halves else self.glance(obs)
 
     def glance(self, obs: Float[Array, "B H W C"]) -> Float[Array, "B h w c"]:
-        """The same for all seeds at once, even if they learn one by one: for few images, as in acting."""
+        """The same in float32: for few images, as in acting."""
         for conv in self.convs:
             obs = jax.nn.relu(conv(obs))
         return renormalise(obs) if self.renormalised else obs
 
     def without_gradient(self, obs: Float[Array, "B H W C"] | Drawn) -> Float[Array, "B h w c"]:
-        """The same where no gradient is wanted; of a seed that learns alone as the halves they come as."""
+        """The same where no gradient is wanted; in half precision as the halves they come as."""
         states = self(obs) if not self.halves or self.renormalised else _in_halves(self, obs)
         return jax.lax.stop_gradient(states)
 

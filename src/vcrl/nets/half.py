@@ -16,7 +16,7 @@ from vcrl.nets import kernels, tiles
 from vcrl.nets.convolutions import by_library, widened
 from vcrl.nets.layers import Conv
 from vcrl.nets.norms import totals
-from vcrl.nets.products import END, cut_off, scale_of
+from vcrl.nets.products import END, cut_off, half, scale_of
 
 WIDE = 8  # channels that tensor cores take at once
 
@@ -73,17 +73,17 @@ def _backward(strides: tuple[int, ...], kept: Any, gradient: Array) -> tuple[Any
     by_weight, by_bias = list[Array](), list[Array]()
     for i, (stride, weight, x) in reversed([*enumerate(zip(strides, weights, seen, strict=False))]):
         by_bias.append(total)
-        if _by_kernel(x) and kernels.fit(weight):
+        if _by_kernel(x) and kernels.fit(weight) and kernels.fit(weight.transpose(0, 1, 3, 2)):
             by_weight.append(kernels.by_weight(stride, len(weight), x, gradient))
             turned, spread = kernels.way_back(stride, weight, x.shape, gradient)
             if i:
                 gradient, total = kernels.convolve_back(turned, spread, x)
             else:
-                gradient = kernels.convolve(1, turned, spread, border=len(weight) - 1).astype(x.dtype)
+                gradient = half(kernels.convolve(1, turned, spread, border=len(weight) - 1))
         else:
             _, pull = jax.vjp(partial(by_library, stride), weight, x)
             slope, gradient = pull(gradient)
-            by_weight.append(slope)
+            by_weight.append(cut_off(slope) if x.dtype == jnp.float16 else slope)  # which was a half itself
             if i:
                 gradient, total = _open(x, gradient)
     return tuple(reversed(by_weight)), tuple(reversed(by_bias)), gradient
@@ -115,7 +115,7 @@ def in_halves(function: Callable[[Any, Array], Array], nets: Any, obs: Array, mo
 
     def backward(pull: Any, gradient: Array) -> Any:
         scale = scale_of(gradient, most)
-        return jax.tree.map(lambda x: cut_off(x.astype(jnp.float32)) * scale, pull(gradient / scale))
+        return jax.tree.map(lambda x: x.astype(jnp.float32) * scale, pull(gradient / scale))
 
     halved.defvjp(forward, backward)
     return halved(nets, obs)

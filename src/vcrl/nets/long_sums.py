@@ -21,7 +21,8 @@ ROWS, PARTS = Tiles(64, 4, 4), 35  # by trial, as in tiles.py; parts of a sum
 def product(weight: Float[Array, "I O"], x: Float[Array, "B I"]) -> Float[Array, "B O"]:
     """`products.by_halves`, by a kernel where there is one and it fits."""
     inputs, outputs = weight.shape
-    fits = inputs >= LONG and inputs % MOST == 0 and outputs <= MOST
+    halved = weight.dtype == jnp.float32 and x.dtype in products.HALVED
+    fits = halved and inputs >= LONG and inputs % MOST == 0 and outputs <= MOST
     return by_kernel(weight, x) if tiles.available() and fits else products.linear(weight, x)
 
 
