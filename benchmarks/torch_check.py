@@ -20,7 +20,8 @@ from eager import SHAPES
 from torch import Tensor
 
 from vcrl import replay as rp
-from vcrl.agents.rainbow import RainbowNets, Setup, losses, make_rainbow
+from vcrl.agents.greedy import RainbowNets, Setup, losses
+from vcrl.agents.rainbow import make_rainbow
 from vcrl.core.config import change
 from vcrl.core.keys import Stream, key
 from vcrl.core.protocol import Protocol

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tiny_agent as tiny
 
-from vcrl.agents import rainbow
+from vcrl.agents import greedy
 from vcrl.methods.configs import SPR, Slow, Terms
 
 HEAD = [f".q_head.{stream}[{i}]" for stream in ("advantage", "value") for i in (0, 1)]
@@ -117,8 +117,8 @@ def test_without_a_copy_the_online_weights_are_the_target(state):
     def both(state):
         arguments = (tiny.segment(), tiny.CLOCK, tiny.SEED)
         copied = state._replace(target=state.online)
-        one = rainbow.losses(with_copy, state.online, copied, *arguments)
-        two = rainbow.losses(without, state.online, state._replace(target=None), *arguments)
+        one = greedy.losses(with_copy, state.online, copied, *arguments)
+        two = greedy.losses(without, state.online, state._replace(target=None), *arguments)
         return one, two
 
     (one, rest), (two, more) = both(state)
@@ -128,9 +128,9 @@ def test_without_a_copy_the_online_weights_are_the_target(state):
 
 def test_the_running_statistics_pass_over_every_imagined_step(state, readings):
     setup = tiny.setup(tiny.agent(tiny.config()))
-    stats = jax.jit(
-        lambda s: rainbow.losses(setup, s.online, s, tiny.segment(), tiny.CLOCK, tiny.SEED)[1][0]
-    )(state)
+    stats = jax.jit(lambda s: greedy.losses(setup, s.online, s, tiny.segment(), tiny.CLOCK, tiny.SEED)[1][0])(
+        state
+    )
     by_hand = readings(state, tiny.segment(), *tiny.noises())["stats"]
     for got, expected, old in zip(stats, by_hand, state.stats, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
@@ -216,7 +216,7 @@ def test_spr_is_one_step_stricter_than_vcr(pulls, state):
 def test_a_term_imagines_only_as_many_steps_as_it_asks_for(state, readings):
     setup = tiny.setup(tiny.agent(tiny.config(terms=Terms(spr=SPR(steps=1), vcr=tiny.VCR2))))
     segment = tiny.segment()
-    losses = jax.jit(lambda s: rainbow.losses(setup, s.online, s, segment, tiny.CLOCK, tiny.SEED)[0])(state)
+    losses = jax.jit(lambda s: greedy.losses(setup, s.online, s, segment, tiny.CLOCK, tiny.SEED)[0])(state)
     one_step = segment._replace(alive=segment.alive.at[2:].set(0))
     expected = tiny.by_hand(readings(state, segment, *tiny.noises()), one_step)["spr"]
     assert float(losses["spr"]) == pytest.approx(np.mean(np.asarray(segment.weight) * expected), rel=1e-4)

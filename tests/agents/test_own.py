@@ -11,7 +11,7 @@ import tiny_agent as tiny
 import tiny_sac
 from own_losses import Seen
 
-from vcrl.agents import rainbow
+from vcrl.agents import greedy, rainbow
 from vcrl.agents.rainbow import clipped
 from vcrl.agents.sac import descents
 from vcrl.agents.soft import encode, term_losses
@@ -30,7 +30,7 @@ TAKEN = mine("taken", steps=tiny.STEPS)
 ENDING = mine("ending", steps=1, numbers=(("scale", 2.0),))
 
 
-def variant(**terms) -> rainbow.Setup:
+def variant(**terms) -> greedy.Setup:
     return tiny.setup(tiny.agent(tiny.config(terms=Terms(**terms))))
 
 
@@ -46,7 +46,7 @@ def pulled(state):
 
     def one(setup, name):
         def loss(online):
-            return rainbow.losses(setup, online, state, tiny.segment(), tiny.CLOCK, tiny.SEED)[0][name]
+            return greedy.losses(setup, online, state, tiny.segment(), tiny.CLOCK, tiny.SEED)[0][name]
 
         return jax.value_and_grad(loss)(state.online)
 
@@ -74,7 +74,7 @@ def ending():
     setup, state = tiny.setup(agent), jax.jit(agent.init)(jnp.asarray(3))
 
     def losses(online, state):
-        return rainbow.losses(setup, online, state, tiny.segment(), tiny.CLOCK, tiny.SEED)[0]
+        return greedy.losses(setup, online, state, tiny.segment(), tiny.CLOCK, tiny.SEED)[0]
 
     def look(state):
         return losses(state.online, state), jax.jacrev(losses)(state.online, state)
@@ -221,7 +221,7 @@ def test_what_it_did_not_ask_for_is_not_there_and_all_is_as_long_as_it_wants():
     state = jax.eval_shape(lambda: rainbow.init(setup, jnp.asarray(0)))
     with pytest.raises(Seen) as told:
         jax.eval_shape(
-            lambda s: rainbow.losses(setup, s.online, s, tiny.segment(), tiny.CLOCK, tiny.SEED), state
+            lambda s: greedy.losses(setup, s.online, s, tiny.segment(), tiny.CLOCK, tiny.SEED), state
         )
     shapes = told.value.args[0]
     assert {name: shape[0] for name, shape in shapes.items()} == {
@@ -261,5 +261,5 @@ def test_a_loss_that_is_not_one_number_a_sample_is_refused(ending):
     told = r"own_losses:whole gave numbers of shape \(\): one a sample is needed, \(4,\)"
     with pytest.raises(UserError, match=told):
         jax.eval_shape(
-            lambda s: rainbow.losses(setup, s.online, s, tiny.segment(), tiny.CLOCK, tiny.SEED), ending[1]
+            lambda s: greedy.losses(setup, s.online, s, tiny.segment(), tiny.CLOCK, tiny.SEED), ending[1]
         )

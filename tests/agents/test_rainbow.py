@@ -9,9 +9,10 @@ import pytest
 import tiny_agent as tiny
 from scipy.stats import chi2
 
-from vcrl.agents import rainbow
+from vcrl.agents import greedy, rainbow
 from vcrl.agents.base import follow, needs_copy
-from vcrl.agents.rainbow import RainbowNets, clipped, weights
+from vcrl.agents.greedy import RainbowNets, weights
+from vcrl.agents.rainbow import clipped
 from vcrl.core.keys import Stream, key
 from vcrl.core.types import Clock
 from vcrl.methods.configs import SPR, VCR, Adam, Priority, ReplayConfig, Scalar, Slow, Terms
@@ -347,7 +348,7 @@ def test_every_loss_has_a_weight_and_every_weight_a_loss(vcr, spr, value):
     assert (shape.online.prediction is not None) == (spr is not None)
     segment = tiny.segment(steps=steps, targets=agent.sample.targets)
     losses, _ = jax.eval_shape(
-        lambda s: rainbow.losses(tiny.setup(agent), s.online, s, segment, tiny.CLOCK, tiny.SEED), shape
+        lambda s: greedy.losses(tiny.setup(agent), s.online, s, segment, tiny.CLOCK, tiny.SEED), shape
     )
     names = {"rl"} | ({"spr"} if spr else set()) | ({"vcr"} if VCRS[vcr] else set())
     assert losses.keys() == weights(tiny.setup(agent), tiny.CLOCK).keys() == names

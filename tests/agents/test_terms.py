@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tiny_agent as tiny
 
-from vcrl.agents import rainbow
-from vcrl.agents.rainbow import RainbowNets, clipped, exploration
+from vcrl.agents import greedy
+from vcrl.agents.greedy import RainbowNets
+from vcrl.agents.rainbow import clipped, exploration
 from vcrl.core.types import Clock
 from vcrl.methods.configs import SPR, VCR, Contrast, Cycle, Priority, ReplayConfig, Reward, Slow, Terms
 from vcrl.nets.augment import crop_and_pad
@@ -25,7 +26,7 @@ TERMS = Terms(
 TOTAL = ReplayConfig(capacity=40, priority=Priority(of="total"))
 
 
-def variant(spr: SPR = tiny.SPR2, vcr: VCR | None = tiny.VCR2, **changes) -> rainbow.Setup:
+def variant(spr: SPR = tiny.SPR2, vcr: VCR | None = tiny.VCR2, **changes) -> greedy.Setup:
     return tiny.setup(tiny.agent(tiny.config(terms=Terms(spr=spr, vcr=vcr), **changes)))
 
 
@@ -60,7 +61,7 @@ def look():
     def losses(nets, state, segment):
         online, frozen, target, momentum = nets
         state = state._replace(online=frozen, target=target, momentum=momentum)
-        out = {n: rainbow.losses(s, online, state, segment, tiny.CLOCK, tiny.SEED) for n, s in SETUPS.items()}
+        out = {n: greedy.losses(s, online, state, segment, tiny.CLOCK, tiny.SEED) for n, s in SETUPS.items()}
         named = out[""][0] | {n: out[n][0][shown] for n, shown in SHOWN.items()}
         return named, (named, out[""][1][1])
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vcrl.agents import rainbow
+from vcrl.agents import greedy, rainbow
 from vcrl.agents.base import Agent
 from vcrl.core.keys import Stream, key
 from vcrl.core.protocol import Observation, Protocol
@@ -46,7 +46,7 @@ def agent(config: RainbowConfig, eval_epsilon: float = 0.0) -> Agent:
     return rainbow.make_rainbow(config, SPEC, protocol)
 
 
-def setup(agent: Agent) -> rainbow.Setup:
+def setup(agent: Agent) -> greedy.Setup:
     """What the agent's functions are bound to."""
     return agent.update.args[0]  # type: ignore
 
@@ -94,16 +94,16 @@ def all_pulls():
         "single": setup(agent(config(double=False))),
     }
 
-    def losses(nets: tuple, state: rainbow.RainbowState, segment: Segment, clock: Clock, seed: jax.Array):
+    def losses(nets: tuple, state: greedy.RainbowState, segment: Segment, clock: Clock, seed: jax.Array):
         online, frozen, target = nets
         state = state._replace(online=frozen, target=target)
-        named = {n: rainbow.losses(s, online, state, segment, clock, seed)[0] for n, s in setups.items()}
+        named = {n: greedy.losses(s, online, state, segment, clock, seed)[0] for n, s in setups.items()}
         out = (
             named[""] | {n: named[n]["vcr"] for n in ("d_mse", "d_mse_a")} | {"single": named["single"]["rl"]}
         )
         return out, out
 
-    def pulls(state: rainbow.RainbowState, segment: Segment, clock: Clock, seed: jax.Array):
+    def pulls(state: greedy.RainbowState, segment: Segment, clock: Clock, seed: jax.Array):
         nets = (state.online, state.online, state.target)
         jacobian, losses_ = jax.jacrev(losses, has_aux=True)(nets, state, segment, clock, seed)
         return losses_, {name: Pull(*parts) for name, parts in jacobian.items()}
@@ -120,7 +120,7 @@ class Pull(NamedTuple):
 
 
 def readings(
-    state: rainbow.RainbowState, segment: Segment, online_noise: jax.Array, target_noise: jax.Array
+    state: greedy.RainbowState, segment: Segment, online_noise: jax.Array, target_noise: jax.Array
 ) -> dict[str, Any]:
     """What the nets say of a batch: plain calls, one after the other, without augmentation."""
     online, target = state.online, state.target

@@ -48,9 +48,10 @@ def test_a_gpu_is_told_how_long_it_takes_and_what_it_lacks(monkeypatch, tmp_path
     assert asked("vcr", "pong", tmp_path) == [f"about {seconds / 60:.0f} min, by one H200"]
     assert asked("vcr", "pong", tmp_path, hidden=255) == []  # nobody has measured that
     monkeypatch.setattr("vcrl.training.forecast.obstacle", lambda: "it is old")
-    assert asked("vcr", "pong", tmp_path)[1:] == [
-        "without kernels for convolutions an update takes longer: it is old"
-    ]
+    for task in ("pong", "cartpole-swingup"):
+        assert asked("vcr", task, tmp_path)[1:] == [
+            "without kernels for convolutions an update takes longer: it is old"
+        ]
 
 
 def test_products_and_convolutions_are_counted_in_every_turn_of_a_loop():

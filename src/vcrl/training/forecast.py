@@ -34,7 +34,7 @@ def outlook(plan: Plan, lifted: Lifted, out: Path, always: bool = False, behind:
         )
     elif told is not None and (always or not cpu):
         yield str(told)
-    if not cpu and plan.base == "rainbow" and (why := obstacle()):
+    if not cpu and (why := obstacle()):
         yield f"without kernels for convolutions an update takes longer: {why}"
 
 
