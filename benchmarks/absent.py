@@ -7,8 +7,8 @@
 Nothing runs, so nothing is timed. What can be told is how many kernels there are and which code asked for them, how
 many of them are launched as one graph, what they work on, and how long the memory would take to bring what each reads
 and writes (`us`). That is an estimate: what stays in the cache comes sooner, and an array that a kernel reads a part of
-is counted whole. Products are not tuned here as they would be there. Where seeds learn one after the other, as on
-cartpole-swingup, ask for one seed: what is in the loop over them is not counted.
+is counted whole. Products are not tuned here as they would be there. Where seeds learn one after the other, as with
+`sac-ae`, ask for one seed: what is in the loop over them is not counted.
 
 Kernels that do not wait for each other run side by side, so with one seed, whose kernels are as short as kernels get,
 what counts is how many have to wait for each other: `chain` says how many kernels of a piece lie on the longest way

@@ -29,12 +29,9 @@ import jax
 import numpy as np
 import tyro
 
-from vcrl.core.config import from_json
-from vcrl.core.protocol import Protocol
 from vcrl.envs.processes import cores
 from vcrl.envs.recall import RecallingEnv
 from vcrl.runs import receipts
-from vcrl.runs.reading import read_run
 from vcrl.training import evaluate
 from vcrl.training.engine import engine_of
 from vcrl.training.plan import Plan, make_plan
@@ -90,15 +87,14 @@ def main(options: Options) -> None:
 
 
 def again(path: Path) -> None:
-    record = read_run(path).record
-    receipt = receipts.read(path, max(receipts.steps_in(path)))
-    plan = make_plan(record["method"], record["task"], seeds=record["seeds"])
-    plan = replace(plan, protocol=from_json(Protocol, record["protocol"], "protocol"))
+    plan, receipt = load_run(path).plan, receipts.read(path, max(receipts.steps_in(path)))
+    if plan.task.recall is None:
+        raise SystemExit(f"{path} has no games of Atari")
     actions = {(plan.seeds.index(game.seed), game.episode): game.actions for game in receipt.games}
     length = np.zeros((len(plan.seeds), plan.protocol.eval_episodes), int)
     for at, game in actions.items():
         length[at] = len(game)
-    table = np.zeros((*length.shape, length.max()), game.dtype)
+    table = np.zeros((*length.shape, length.max()), receipt.games[0].actions.dtype)
     for at, game in actions.items():
         table[at][: len(game)] = game
     lifted, rows, watch = engine_of(plan).lifted, dict[int, tuple[Any, np.ndarray]](), Stopwatch(float)

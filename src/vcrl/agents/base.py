@@ -54,7 +54,9 @@ class Agent(NamedTuple):
     learn_start: int
     updates_per_step: int
     alone: bool = False  # seeds learn one after the other
-    large: bool = False  # products are so large that a search for the best kernel pays
+    large: bool = (
+        False  # hundreds of large images are seen in half precision, and a search for the best products pays
+    )
     # The same arguments -> state: what is done behind every so many updates; told of in the state's `seldom`.
     rarely: tuple[int, Callable[[Any, Any, Clock, Array], Any]] | None = None
 

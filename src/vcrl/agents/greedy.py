@@ -1,4 +1,4 @@
-"""The losses of the discrete base: RL loss, Bellman targets of greedy actions, terms; and what they look at."""
+"""The nets of the discrete base and its losses: RL loss, Bellman targets of greedy actions, terms."""
 
 from collections.abc import Callable
 from functools import partial

@@ -284,7 +284,7 @@ def values_along(
 def worth(setup: Setup, state: SACState, obs: UInt8[Array, "P H W C"]) -> Float[Array, " P"]:
     """min_i Q_i(z, a) of the mean action."""
     nets = state.online
-    seen = nets.encoder.convs(centre(obs, setup.config.crop))
+    seen = nets.encoder.convs.without_gradient(centre(obs, setup.config.crop))
     return jnp.min(nets.q_head(nets.encoder.trunk(seen), nets.actor(seen).best()), axis=-1)
 
 

@@ -14,13 +14,8 @@ from vcrl.runs.folder import run_path
 from vcrl.runs.reading import CONFIG, LOGS, STATUS, Run
 
 FOLDER = "games"
-FACTS = (
-    "command",
-    "accelerator",
-    "cpus",
-    "commit",
-    "dirty",
-)  # of where a run was made, as the tables have them
+# Of where a run was made, as the tables have it.
+FACTS = ("command", "accelerator", "cpus", "commit", "dirty")
 
 
 def keep(run: Run, out: Path) -> Path | None:

@@ -102,8 +102,13 @@ def add(
                 _write(out / f"{suite}{kind}.csv", rows)
         print(f"{out / suite}.csv: {len(tables.scores)} rows")
     for run in found:
-        if (games := proofs.keep(run, out)) is not None:
-            print(f"vcrl audit {games} plays the games behind them again")
+        games = proofs.keep(run, out)
+        told = (
+            f"vcrl audit {games} plays the games behind them again"
+            if games
+            else "no receipts: its games are not kept"
+        )
+        print(f"{run.path}: {told}")
     for row in (row for tables in read for row in tables.scores if row["not_finite_since"]):
         print(
             f"{row['task']}, {row['method']}, seed {row['seed']}: not finite since {row['not_finite_since']} "

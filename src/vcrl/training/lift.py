@@ -74,7 +74,7 @@ def lift(agent: Agent, spec: EnvSpec, capacity: int) -> Lifted:
         return jax.vmap(lambda r, seed: drawn(r, at, clock, key(seed, stream, clock.updates)))(replay, seeds)
 
     def each(function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
-        """For every seed: all at once, or one after the other where a single one fills the accelerator.
+        """For every seed: all at once, or one after the other where an agent says `alone`.
 
         A replay never goes through here: a loop would copy it.
         """

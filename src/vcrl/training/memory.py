@@ -48,9 +48,9 @@ def _working(plan: Plan, engine: Engine) -> tuple[int, int]:
     That is patches of the first layer, of all images. Ten seeds of VCR on Atari held 2.9 GB on a GPU in an earlier
     version; this says 2.4. Kernels write no patches, and a CPU does not of images without gradient: they hold less.
 
-    Where hundreds of large images are seen by kernels it is the halves between the layers: of images with gradient all,
-    and what comes back; of the others about two layers' at a time. For the continuous agent on 84 pixels the compiler
-    asks for 1.07 GB a seed with `sac`, 1.41 with `vcr`; this says 1.07 and 1.63.
+    Where hundreds of large images are seen by kernels it is the halves between the layers: of images with gradient all
+    of them and most of what comes back, of the targets' as much as all of them. For the continuous agent on 84 pixels
+    the compiler asks for 1.07 GB a seed with `sac`, 1.41 with `vcr`; this says 1.06 and 1.61.
     """
     samples, layers = engine.agent.samples, LAYERS[plan.config.encoder]
     stacks = sum(s.batch * (1 + s.steps + s.targets) for s in samples)
