@@ -54,9 +54,8 @@ class Agent(NamedTuple):
     learn_start: int
     updates_per_step: int
     alone: bool = False  # seeds learn one after the other
-    large: bool = (
-        False  # hundreds of large images are seen in half precision, and a search for the best products pays
-    )
+    # Hundreds of large images are seen in half precision, and a search for the best products pays.
+    large: bool = False
     # The same arguments -> state: what is done behind every so many updates; told of in the state's `seldom`.
     rarely: tuple[int, Callable[[Any, Any, Clock, Array], Any]] | None = None
 

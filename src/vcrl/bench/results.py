@@ -102,12 +102,9 @@ def add(
                 _write(out / f"{suite}{kind}.csv", rows)
         print(f"{out / suite}.csv: {len(tables.scores)} rows")
     for run in found:
-        games = proofs.keep(run, out)
-        told = (
-            f"vcrl audit {games} plays the games behind them again"
-            if games
-            else "no receipts: its games are not kept"
-        )
+        games, told = proofs.keep(run, out), "no receipts: its games are not kept"
+        if games is not None:
+            told = f"vcrl audit {games} plays the games behind its scores again"
         print(f"{run.path}: {told}")
     for row in (row for tables in read for row in tables.scores if row["not_finite_since"]):
         print(
