@@ -358,7 +358,8 @@ def test_other_methods_of_the_papers_table(tmp_path, method, heading):
 
 
 @pytest.mark.parametrize(
-    ("method", "name", "told"), [("spr", "SPR", 815), ("curl", "CURL", 582), ("drq", "DrQ", 759)]
+    ("method", "name", "told"),
+    [("spr", "SPR", 815), pytest.param("curl", "CURL", 582, marks=pytest.mark.slow), ("drq", "DrQ", 759)],
 )
 def test_methods_of_the_papers_table_of_continuous_control(tmp_path, method, name, told):
     """They bear names of Atari's, of which single runs were published, or have another there; here none were."""

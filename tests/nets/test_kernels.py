@@ -298,7 +298,11 @@ def test_a_gradient_that_halves_cannot_hold_is_cut_off(sign):
 WEIGHTS = [(3, 2, 16, 16, 9), (3, 1, 128, 32, 2), (2, 1, 48, 64, 3), (3, 1, 16, 96, 3)]
 
 
-@pytest.mark.parametrize("more", [{}, {"tiles": tiles.Tiles(32), "steps": 2}], ids=["one part", "parts"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param({}, marks=pytest.mark.slow), {"tiles": tiles.Tiles(32), "steps": 2}],
+    ids=["one part", "parts"],
+)
 @pytest.mark.parametrize("shape", WEIGHTS)
 def test_the_gradient_of_a_weight_of_halves(shape, more):
     """Whole numbers: exact. The last program has fewer places than it takes."""
